@@ -1,0 +1,352 @@
+"""The kernel protocol: what a backend must compute, argument by argument.
+
+Model code is written once, against this class. Arrays are the backend's own and opaque to it.
+Rules that hold for every kernel:
+
+* ``out`` arguments are written in full and nothing else is, unless the docstring says so.
+* Every value is a function of its own row (and, where named, of its sequence's state): never of
+  the other rows of the batch, of tiles, threads or launch shape. docs/arithmetic.md fixes each
+  operation and its order, so all backends produce the same bits.
+* Inputs may be strided along leading axes (views made by ``rows`` and ``columns``); the last axis
+  is contiguous.
+* Nothing inside a step needs the host. What crosses is the uploaded plan, the token ids that
+  ``argmax`` returns, and the few logits that a sampler asks for.
+
+Shapes use N rows, H heads, and the names of :class:`~specla.backends.pools.RecurrentShape`.
+All arrays are float32 unless said otherwise.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from specla.backends.pools import FeaturePool, KvPool, KvShape, RecurrentPool, RecurrentShape
+from specla.backends.weights import WeightSource
+from specla.core.plan import StepPlan
+from specla.core.registry import Registry
+
+
+@dataclass(frozen=True)
+class QuantisedRows:
+    """Activations in int8 blocks of 32: values int8 [N, 32 * blocks], scale [N, blocks].
+
+    A last, short block is padded with zeros.
+    """
+
+    values: Any
+    scale: Any
+
+
+@dataclass(frozen=True)
+class RotaryTable:
+    """cos, sin [context, rotary_dim / 2], made on the host in float64 and rounded once."""
+
+    cos: Any
+    sin: Any
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A loaded matrix. quantised: takes QuantisedRows (``linear_quantised``) rather than floats.
+
+    handle: the backend's own representation.
+    """
+
+    source: WeightSource
+    quantised: bool
+    handle: Any
+
+
+class Backend(ABC):
+    """Base class of all backends. Instances hold no per-sequence data."""
+
+    name: str
+
+    # -- arrays ---------------------------------------------------------------------------
+
+    @abstractmethod
+    def empty(self, shape: tuple[int, ...], dtype: str = "float32") -> Any:
+        """A new array with undefined content. dtype: float32, float16, int32 or int8."""
+
+    @abstractmethod
+    def zeros(self, shape: tuple[int, ...], dtype: str = "float32") -> Any:
+        """A new array of zeros."""
+
+    @abstractmethod
+    def upload(self, host: npt.NDArray[Any], into: Any = None) -> Any:
+        """Bring a host array over; into the leading part of ``into`` if given (no allocation)."""
+
+    @abstractmethod
+    def download(self, array: Any) -> npt.NDArray[Any]:
+        """A host copy."""
+
+    @abstractmethod
+    def clear(self, array: Any, index: Any = ...) -> None:
+        """Fill ``array[index]`` with zeros."""
+
+    @abstractmethod
+    def poison(self, array: Any, index: Any = ...) -> None:
+        """Fill ``array[index]`` with NaN (the lowest value for integers): for test builds."""
+
+    @abstractmethod
+    def copy(self, target: Any, target_index: Any, source: Any, source_index: Any) -> None:
+        """``target[target_index] = source[source_index]``; the ranges must not overlap."""
+
+    def rows(self, array: Any, count: int) -> Any:
+        """View of the first ``count`` rows."""
+        return array[:count]
+
+    def row(self, array: Any, index: int) -> Any:
+        """View of one row, the leading axis kept: [1, ...]."""
+        return array[index : index + 1]
+
+    def columns(self, array: Any, start: int, stop: int) -> Any:
+        """View of columns ``start..stop`` of the last axis."""
+        return array[..., start:stop]
+
+    def heads(self, array: Any, n_heads: int) -> Any:
+        """View [N, n_heads * D] as [N, n_heads, D]."""
+        return array.reshape(array.shape[0], n_heads, array.shape[-1] // n_heads)
+
+    # -- pools (the defaults serve any backend whose arrays live where empty() puts them) ---
+
+    def recurrent_pool(self, shape: RecurrentShape, boundaries: int) -> RecurrentPool:
+        """Allocate durable state and banks; state and windows start at zero."""
+        s, slots, layers = shape, shape.slots, shape.layers
+        state = (s.value_heads, s.key_dim, s.value_dim)
+        bank = (slots, 2, layers, s.nodes)
+        return RecurrentPool(
+            shape=shape,
+            state=self.zeros((slots, layers, *state)),
+            window=self.zeros((slots, layers, s.conv_width - 1, s.channels)),
+            key=self.empty((*bank, s.key_heads, s.key_dim)),
+            delta=self.empty((*bank, s.value_heads, s.value_dim)),
+            decay=self.empty((*bank, s.value_heads)),
+            inputs=self.empty((*bank, s.channels)),
+            boundary=self.empty((max(boundaries, 1), *state)),
+        )
+
+    def kv_pool(self, shape: KvShape) -> KvPool:
+        """Allocate the paged cache."""
+        from specla.core.paging import PAGE
+
+        dtype = "float16" if shape.dtype == "f16" else "float32"
+        block = (shape.layers, shape.pages, PAGE, shape.heads, shape.head_dim)
+        table = self.upload(np.full((shape.slots, shape.pages_per_slot), -1, dtype=np.int32))
+        return KvPool(shape, self.empty(block, dtype), self.empty(block, dtype), table)
+
+    def feature_pool(
+        self, layers: tuple[int, ...], slots: int, context: int, d_model: int
+    ) -> FeaturePool:
+        """Allocate room for captured hidden states."""
+        return FeaturePool(layers, self.empty((slots, context, len(layers), d_model)))
+
+    # -- weights and products ---------------------------------------------------------------
+
+    @abstractmethod
+    def load(self, source: WeightSource) -> Weight:
+        """Take over a matrix. Kinds of ``blocks.NATIVE`` stay quantised; F32, F16 and BF16 are
+        widened exactly; every other kind is dequantised exactly to float32."""
+
+    @abstractmethod
+    def embed(self, tokens: Any, weight: Weight, out: Any) -> None:
+        """out [N, cols] = exactly dequantised row ``tokens[n]`` (int32 [N]) of the matrix."""
+
+    @abstractmethod
+    def quantise(self, x: Any, out: QuantisedRows) -> None:
+        """x [N, K] to int8 blocks of 32: scale = absmax / 127, values = round-half-even(x / scale).
+        A block of zeros has scale +0.0 and values 0."""
+
+    @abstractmethod
+    def linear_quantised(self, x: QuantisedRows, weight: Weight, out: Any) -> None:
+        """out [N, rows] = x W^T for a quantised weight: exact integer block products, 8 segments,
+        halving tree (docs/arithmetic.md, section 4)."""
+
+    @abstractmethod
+    def linear_float(self, x: Any, weight: Weight, out: Any) -> None:
+        """out [N, rows] = x W^T for a float weight; x [N, cols]: halving tree of products in each
+        block of 32, then as above."""
+
+    # -- norms and elementwise ----------------------------------------------------------------
+
+    @abstractmethod
+    def rms_norm(self, x: Any, weight: Any, eps: float, out: Any) -> None:
+        """out = (x * rsqrt(mean(x^2) + eps)) * weight over the last axis; x, out [..., D]."""
+
+    @abstractmethod
+    def gated_rms_norm(self, x: Any, gate: Any, weight: Any, eps: float, out: Any) -> None:
+        """out = rms_norm(x) * silu(gate): norm before gate. x, gate, out [N, H, D], weight [D]."""
+
+    @abstractmethod
+    def l2_norm(self, x: Any, eps: float, scale: float, out: Any) -> None:
+        """out = (x * rsqrt(sum(x^2) + eps)) * scale over the last axis; x, out [N, H, D].
+        scale 1.0 multiplies nothing away: it is exact."""
+
+    @abstractmethod
+    def rotary(self, x: Any, position: Any, table: RotaryTable) -> None:
+        """Rotate pairs (i, i + r/2) of the first r = rotary_dim entries of each head, in place.
+        x [N, H, D], position int32 [N]."""
+
+    @abstractmethod
+    def swiglu(self, gate: Any, up: Any, out: Any) -> None:
+        """out = silu(gate) * up."""
+
+    @abstractmethod
+    def sigmoid_gate(self, x: Any, gate: Any, out: Any) -> None:
+        """out = x * sigmoid(gate)."""
+
+    @abstractmethod
+    def add(self, x: Any, y: Any, out: Any) -> None:
+        """out = x + y; ``out`` may be ``x``."""
+
+    @abstractmethod
+    def gdn_gates(
+        self, alpha: Any, beta: Any, a: Any, dt_bias: Any, decay_out: Any, beta_out: Any
+    ) -> None:
+        """decay_out = exp(g), g = softplus(alpha + dt_bias) * a; beta_out = sigmoid(beta).
+        alpha, beta, outs [N, value_heads]; a (= -exp(A_log)), dt_bias [value_heads]."""
+
+    # -- convolution and recurrence over a forest ---------------------------------------------
+
+    @abstractmethod
+    def conv_verify(
+        self, x: Any, weight: Any, pool: RecurrentPool, layer: int, plan: StepPlan, out: Any
+    ) -> None:
+        """Causal depthwise convolution and SiLU over each row's own ancestors.
+
+        x, out [N, channels]; weight [conv_width, channels], row 0 the oldest tap. First the
+        ``plan.pending_window[layer]`` inputs of the pending bank are folded into the sequence's
+        window, which is written; ancestors beyond the root are read from it. The raw inputs of
+        all rows go to the current bank. Taps are added from the youngest to the oldest.
+        """
+
+    @abstractmethod
+    def conv_prefill(
+        self, x: Any, weight: Any, pool: RecurrentPool, layer: int, plan: StepPlan, out: Any
+    ) -> None:
+        """The same for committed chains with nothing pending: the window moves on, no bank."""
+
+    @abstractmethod
+    def gdn_verify(
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        decay: Any,
+        beta: Any,
+        pool: RecurrentPool,
+        layer: int,
+        plan: StepPlan,
+        out: Any,
+    ) -> None:
+        """Gated delta rule over a forest, state resident along each chain of the schedule.
+
+        q, k [N, key_heads, key_dim], both normalised, q scaled; v, out [N, value_heads, value_dim];
+        decay, beta [N, value_heads]. First the ``plan.pending_state[layer]`` factors of the pending
+        bank are folded into the sequence's state, which is written once. Then each chain walks from
+        its source: ``S = S * decay; d = beta * (v - tree(S * k)); S = S + k * d; o = tree(S * q)``.
+        Factors (k, d, decay) of all rows go to the current bank, boundary states to
+        ``pool.boundary``. The durable state does not see the rows of this step.
+        """
+
+    @abstractmethod
+    def gdn_prefill(
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        decay: Any,
+        beta: Any,
+        pool: RecurrentPool,
+        layer: int,
+        plan: StepPlan,
+        out: Any,
+    ) -> None:
+        """The same recurrence for committed chains with nothing pending: the durable state moves
+        on past the last row; no factors are kept."""
+
+    @abstractmethod
+    def fold_state(self, pool: RecurrentPool, layer: int, plan: StepPlan) -> None:
+        """Only the fold of ``gdn_verify``: S = S * decay + k * d for each pending factor."""
+
+    @abstractmethod
+    def fold_window(self, pool: RecurrentPool, layer: int, plan: StepPlan) -> None:
+        """Only the fold of ``conv_verify``."""
+
+    @abstractmethod
+    def gather(
+        self, pool: RecurrentPool, slot: int, source_bank: int, nodes: Any, count: int
+    ) -> None:
+        """Copy the factors of ``nodes`` (int32 [count], distinct, in path order) of one slot, all
+        layers, from ``source_bank`` to entries 0..count-1 of the other bank."""
+
+    # -- attention ---------------------------------------------------------------------------
+
+    @abstractmethod
+    def kv_write(self, k: Any, v: Any, kv: KvPool, layer: int, plan: StepPlan) -> None:
+        """Round k, v [N, heads, head_dim] to the cache's type (ties to even) and store them at
+        ``plan.kv_row``. The pages are private to the sequence."""
+
+    @abstractmethod
+    def attention(
+        self, q: Any, kv: KvPool, layer: int, plan: StepPlan, scale: float, out: Any
+    ) -> None:
+        """Softmax attention of q, out [N, query_heads, head_dim] over each row's committed
+        positions, then its ancestors by depth, itself last. Query head h reads KV head
+        ``h // (query_heads / heads)``. Two passes; blocks of 64 logical positions
+        (docs/arithmetic.md, section 5)."""
+
+    @abstractmethod
+    def kv_move(self, kv: KvPool, slot: int, source: Any, target: Any, count: int) -> None:
+        """Move cache rows ``source[i]`` to ``target[i]`` (int32 [count], both ascending,
+        target[i] < source[i]) of one slot in all layers, as if all were read before any write."""
+
+    # -- features ------------------------------------------------------------------------------
+
+    @abstractmethod
+    def feature_write(self, x: Any, features: FeaturePool, index: int, plan: StepPlan) -> None:
+        """Store x [N, d_model] as feature ``index`` of each row, at ``plan.kv_row``."""
+
+    @abstractmethod
+    def feature_move(
+        self, features: FeaturePool, slot: int, source: Any, target: Any, count: int
+    ) -> None:
+        """As ``kv_move``, for captured features."""
+
+    # -- choices ------------------------------------------------------------------------------
+
+    @abstractmethod
+    def argmax(self, logits: Any, out: Any) -> None:
+        """out int32 [N] = index of the largest entry of logits [N, vocab]; ties to the lowest
+        index, NaN never wins; 0 where all are NaN."""
+
+    @abstractmethod
+    def top_k(self, logits: Any, k: int, values_out: Any, ids_out: Any) -> None:
+        """values_out, ids_out (int32) [N, k] = the k largest entries, descending, ties by
+        ascending index, NaN counted as -inf."""
+
+
+backends: Registry[type[Backend]] = Registry("backend", "specla.backends")
+"""All backends by name. A new one is added here, or by the entry-point group."""
+
+
+def _load_numpy() -> type[Backend]:
+    from specla.backends.numpy.backend import NumpyBackend
+
+    return NumpyBackend
+
+
+backends.register("numpy", _load_numpy)
+
+
+def create_backend(name: str) -> Backend:
+    """The backend called ``name``; "auto" is the best one for this machine.
+
+    Raises OptionError for an unknown name, listing the known ones.
+    """
+    return backends.get("numpy" if name == "auto" else name)()

@@ -1,0 +1,100 @@
+"""Attention over the paged KV cache: committed positions, then each row's own ancestors."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from specla.backends.numpy.sums import halving_tree
+from specla.backends.pools import FeaturePool, KvPool
+from specla.core.elementary import exp
+from specla.core.paging import PAGE
+from specla.core.plan import StepPlan
+
+Float32 = npt.NDArray[np.float32]
+Int32 = npt.NDArray[np.int32]
+
+
+def _locate(kv: KvPool, slot: int, rows: Int32) -> tuple[Int32, Int32]:
+    """Page and offset in the page of cache rows of one slot."""
+    return kv.page_table[slot, rows // PAGE], rows % PAGE
+
+
+@np.errstate(over="ignore")
+def kv_write(k: Float32, v: Float32, kv: KvPool, layer: int, plan: StepPlan) -> None:
+    """See Backend.kv_write."""
+    for b in range(plan.n_sequences):
+        rows = slice(plan.row_offset[b], plan.row_offset[b + 1])
+        page, offset = _locate(kv, plan.slot[b], plan.kv_row[rows])
+        kv.key[layer, page, offset] = k[rows].astype(kv.key.dtype)
+        kv.value[layer, page, offset] = v[rows].astype(kv.value.dtype)
+
+
+def attention(
+    q: Float32, kv: KvPool, layer: int, plan: StepPlan, scale: float, out: Float32
+) -> None:
+    """See Backend.attention."""
+    for row in range(plan.n_rows):
+        b = plan.sequence[row]
+        rows = _logical_rows(plan, row)
+        page, offset = _locate(kv, plan.slot[b], rows)
+        out[row] = _attend(
+            q[row], kv.key[layer, page, offset], kv.value[layer, page, offset], scale
+        )
+
+
+def _logical_rows(plan: StepPlan, row: int) -> Int32:
+    """Cache rows that ``row`` sees, in logical order: committed ones, then ancestors by depth."""
+    committed = plan.committed[plan.sequence[row]]
+    start = plan.path_start[row]
+    depth = plan.position[row] - committed
+    ancestors = plan.paths[start : start + depth + 1]
+    rows: Int32 = np.concatenate([np.arange(committed, dtype=np.int32), ancestors])
+    return rows
+
+
+@np.errstate(all="ignore")
+def _attend(
+    q: Float32, keys: npt.NDArray[np.floating], values: npt.NDArray[np.floating], scale: float
+) -> Float32:
+    """One query row: q [query_heads, D], keys and values [n, heads, D] in logical order."""
+    n, heads, dim = keys.shape
+    grouped = q.reshape(heads, -1, dim)
+    products = grouped * keys.astype(np.float32)[:, :, None, :]
+    scores = halving_tree(products) * np.float32(scale)
+    weights = exp(scores - scores.max(axis=0))
+    total = _blockwise_sum(weights)
+    mixed = _blockwise_sum(weights[..., None] * values.astype(np.float32)[:, :, None, :])
+    return (mixed / total[..., None]).reshape(q.shape)
+
+
+def _blockwise_sum(x: Float32) -> Float32:
+    """Sum over positions x [n, ...]: halving tree in each block of 64, blocks in order."""
+    total = np.zeros(x.shape[1:], dtype=np.float32)
+    for start in range(0, x.shape[0], PAGE):
+        block = x[start : start + PAGE]
+        if len(block) < PAGE:
+            padding = np.zeros((PAGE - len(block), *x.shape[1:]), dtype=np.float32)
+            block = np.concatenate([block, padding])
+        total = total + halving_tree(block, axis=0)
+    return total
+
+
+def kv_move(kv: KvPool, slot: int, source: Int32, target: Int32, count: int) -> None:
+    """See Backend.kv_move. Indexing on the right copies before anything is written."""
+    from_page, from_offset = _locate(kv, slot, source[:count])
+    to_page, to_offset = _locate(kv, slot, target[:count])
+    for cache in (kv.key, kv.value):
+        cache[:, to_page, to_offset] = cache[:, from_page, from_offset]
+
+
+def feature_write(x: Float32, features: FeaturePool, index: int, plan: StepPlan) -> None:
+    """See Backend.feature_write."""
+    features.rows[plan.slot[plan.sequence], plan.kv_row, index] = x
+
+
+def feature_move(
+    features: FeaturePool, slot: int, source: Int32, target: Int32, count: int
+) -> None:
+    """See Backend.feature_move."""
+    features.rows[slot, target[:count]] = features.rows[slot, source[:count]]
