@@ -323,7 +323,7 @@ class Backend(ABC):
     @abstractmethod
     def argmax(self, logits: Any, out: Any) -> None:
         """out int32 [N] = index of the largest entry of logits [N, vocab]; ties to the lowest
-        index, NaN never wins; 0 where all are NaN."""
+        index, NaN never wins; -1 where no entry is above -inf, i.e. no token is possible."""
 
     @abstractmethod
     def top_k(self, logits: Any, k: int, values_out: Any, ids_out: Any) -> None:

@@ -1,7 +1,7 @@
 """Two factor banks per sequence, and what acceptance does to them (SpecLA, section 5.1).
 
 One bank holds the *pending* factors: those of the accepted nodes that the durable state has not
-folded yet. A verify writes the factors of all its nodes to the other, *current* bank. Acceptance
+folded yet. A verify writes the factors of all its nodes to the other, *current* bank. BankMove
 then either rotates (the accepted path is a prefix of the node order: the banks only change roles)
 or gathers (the path's factors are copied, in path order, over the old pending bank, which every
 layer has folded by then).
@@ -26,7 +26,7 @@ class Banks:
 
 
 @dataclass(frozen=True)
-class Acceptance:
+class BankMove:
     """The effect of accepting a path.
 
     banks: roles afterwards.  gather: nodes to copy, in order, from ``source_bank`` to
@@ -41,9 +41,9 @@ class Acceptance:
     moves: tuple[tuple[int, int], ...]
 
 
-def accept(banks: Banks, path: tuple[int, ...]) -> Acceptance:
+def accept(banks: Banks, path: tuple[int, ...]) -> BankMove:
     """Accept ``path`` (root first, validated against its tree) after a complete verify."""
     moves = tuple((node, i) for i, node in enumerate(path) if node != i)
     if not moves:
-        return Acceptance(Banks(banks.current_bank, len(path)), banks.current_bank, (), ())
-    return Acceptance(Banks(banks.pending_bank, len(path)), banks.current_bank, path, moves)
+        return BankMove(Banks(banks.current_bank, len(path)), banks.current_bank, (), ())
+    return BankMove(Banks(banks.pending_bank, len(path)), banks.current_bank, path, moves)

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 
-from specla.core.banks import Acceptance, Banks, accept
+from specla.core.banks import BankMove, Banks, accept
 from specla.core.plan import Place
 from specla.core.topology import Tree
 from specla.errors import BrokenSequenceError, LifecycleError
@@ -184,7 +184,7 @@ class Ledger:
         self.banks = Banks(self.banks.pending_bank, 0)
         self.tree = tree
 
-    def plan_commit(self, path: object) -> Acceptance:
+    def plan_commit(self, path: object) -> BankMove:
         """Check a commit and say what it must move; changes nothing.
 
         Raises LifecycleError without a verify, TopologyError for a path that is not one.
@@ -194,7 +194,7 @@ class Ledger:
             raise LifecycleError("commit needs a verify before it")
         return accept(self.banks, self.tree.check_path(path))  # type: ignore[arg-type]
 
-    def end_commit(self, acceptance: Acceptance) -> None:
+    def end_commit(self, acceptance: BankMove) -> None:
         """The rows have moved: the path is accepted and pending."""
         self.length += acceptance.banks.pending_count
         self.banks = acceptance.banks

@@ -21,7 +21,8 @@ MAX_NODES = 4096
 MAX_TOKEN = 2**31 - 1
 
 
-def _integers(values: Iterable[object], what: str) -> tuple[int, ...]:
+def as_integers(values: Iterable[object], what: str) -> tuple[int, ...]:
+    """Plain ints from ints or NumPy integers. Raises TopologyError naming index and value."""
     result = []
     for i, value in enumerate(values):
         try:
@@ -54,8 +55,8 @@ class Tree:
         vocab_size: int = MAX_TOKEN,
     ) -> Tree:
         """Validate and build. Raises TopologyError naming the first bad index and its value."""
-        ids = _integers(tokens, "tokens")
-        up = _integers(parents, "parents")
+        ids = as_integers(tokens, "tokens")
+        up = as_integers(parents, "parents")
         if len(ids) != len(up):
             raise TopologyError(f"{len(ids)} tokens but {len(up)} parents; give one per node")
         if not ids:
@@ -131,7 +132,7 @@ class Tree:
 
         Raises TopologyError naming the first bad index.
         """
-        nodes = _integers(path, "path")
+        nodes = as_integers(path, "path")
         if not nodes:
             raise TopologyError("the accepted path is empty; it starts with the root, node 0")
         previous = -1
@@ -145,6 +146,16 @@ class Tree:
                 )
             previous = node
         return nodes
+
+
+def prune(tree: Tree, max_depth: int) -> tuple[Tree, tuple[int, ...]]:
+    """The tree without nodes deeper than ``max_depth``, and the old number of each kept node."""
+    kept = tuple(node for node, depth in enumerate(tree.depths) if depth <= max_depth)
+    if len(kept) == len(tree):
+        return tree, kept
+    number = {node: i for i, node in enumerate(kept)} | {-1: -1}
+    tokens = tuple(tree.tokens[node] for node in kept)
+    return Tree(tokens, tuple(number[tree.parents[node]] for node in kept)), kept
 
 
 @dataclass(frozen=True)

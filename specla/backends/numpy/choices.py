@@ -11,7 +11,10 @@ Int32 = npt.NDArray[np.int32]
 
 def argmax(logits: Float32, out: Int32) -> None:
     """See Backend.argmax."""
-    out[...] = np.argmax(_without_nan(logits), axis=-1)
+    clean = _without_nan(logits)
+    best = np.argmax(clean, axis=-1)
+    impossible = np.isneginf(np.take_along_axis(clean, best[:, None], axis=-1)[:, 0])
+    out[...] = np.where(impossible, -1, best)
 
 
 def top_k(logits: Float32, k: int, values_out: Float32, ids_out: Int32) -> None:

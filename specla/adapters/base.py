@@ -1,0 +1,126 @@
+"""The adapter protocol: whoever proposes candidate tokens implements this, and nothing more.
+
+An adapter may be wrong, slow, or raise: the engine validates every proposal, and a bad one costs a
+round's speed, never a byte of the text. See docs/adapters.md for a complete one in 30 lines.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, ClassVar, get_type_hints
+
+from specla.core.proposal import Outcome, Proposal, SequenceView
+from specla.core.registry import Registry
+from specla.errors import OptionError
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What an adapter must get from the target; checked when it is chosen, not in mid-decode.
+
+    features: 0-based layers whose output it reads through ``SequenceView.features``.
+    embeddings, lm_head: whether it calls ``TargetInfo.embed`` / ``TargetInfo.lm_head``.
+    """
+
+    features: tuple[int, ...] = ()
+    embeddings: bool = False
+    lm_head: bool = False
+
+
+@dataclass(frozen=True)
+class TargetInfo:
+    """The target as an adapter may know it. ``embed`` and ``lm_head`` work on backend arrays:
+    int32 [N] -> [N, d_model], and [N, d_model] -> [N, vocab]; None unless declared as needed."""
+
+    architecture: str
+    vocab_size: int
+    d_model: int
+    n_layers: int
+    eos_ids: tuple[int, ...]
+    max_nodes: int
+    backend: Any
+    embed: Callable[[Any], Any] | None = None
+    lm_head: Callable[[Any], Any] | None = None
+
+
+class Adapter(ABC):
+    """Base class of all adapters.
+
+    A subclass may declare a frozen dataclass ``Options``; ``--adapter-opt key=value`` fills it and
+    the instance finds it as ``self.options``.
+    """
+
+    Options: ClassVar[type[Any] | None] = None
+
+    def __init__(self, options: Any = None) -> None:
+        self.options = options
+
+    def needs(self) -> Needs:
+        """What must be there before decoding starts."""
+        return Needs()
+
+    def bind(self, target: TargetInfo) -> None:
+        """Called once with the target. Raise OptionError when the two don't fit together."""
+
+    def open(self, view: SequenceView) -> None:
+        """A sequence begins; its prompt is in ``view.tokens``."""
+
+    @abstractmethod
+    def propose(self, views: Sequence[SequenceView]) -> list[Proposal]:
+        """One proposal per view, in order; an empty one decodes plainly."""
+
+    def observe(self, views: Sequence[SequenceView], outcomes: Sequence[Outcome]) -> None:
+        """What became of the last proposals. The views already contain the new tokens."""
+
+    def close(self, view: SequenceView) -> None:
+        """The sequence is over: drop whatever is kept for ``view.key``."""
+
+
+adapters: Registry[type[Adapter]] = Registry("adapter", "specla.adapters")
+"""All adapters by name. A new one is added in ``specla/adapters/__init__.py``, or by another
+package through the entry-point group."""
+
+
+def create_adapter(name: str, options: Mapping[str, str] | None = None) -> Adapter:
+    """Build an adapter from text options.
+
+    Raises OptionError for an unknown name or option (listing the known ones) and for a bad value.
+    """
+    factory = adapters.get(name)
+    return factory(parse_options(name, factory.Options, options or {}))
+
+
+def parse_options(name: str, schema: type[Any] | None, given: Mapping[str, str]) -> Any:
+    """``key=value`` texts as an instance of the frozen dataclass ``schema``."""
+    known = {field.name: field for field in fields(schema)} if schema is not None else {}
+    for key in given:
+        if key not in known:
+            listed = ", ".join(sorted(known)) or "none"
+            raise OptionError(f"adapter {name!r} has no option {key!r}; known: {listed}")
+    if schema is None:
+        return None
+    hints = get_type_hints(schema)
+    values = {key: _convert(name, key, text, hints[key]) for key, text in given.items()}
+    for key, field in known.items():
+        required = field.default is MISSING and field.default_factory is MISSING
+        if required and key not in values:
+            raise OptionError(f"adapter {name!r} needs the option {key}; give --adapter-opt {key}=")
+    return schema(**values)
+
+
+def _convert(name: str, key: str, text: str, kind: Any) -> Any:
+    if kind is bool:
+        words = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+        if text.lower() in words:
+            return words[text.lower()]
+    else:
+        for candidate in getattr(kind, "__args__", (kind,)):
+            if candidate in (int, float, str):
+                try:
+                    return candidate(text)
+                except ValueError:
+                    continue
+    wanted = getattr(kind, "__name__", str(kind))
+    raise OptionError(f"adapter {name!r}: option {key} is {text!r}; it must be {wanted}")

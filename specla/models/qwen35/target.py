@@ -1,0 +1,396 @@
+"""The Qwen3.5 target: prefill, verify over a forest, commit; on any backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from specla.backends.base import Backend, QuantisedRows, RotaryTable
+from specla.backends.pools import KvShape, RecurrentShape
+from specla.core.paging import pages_for
+from specla.core.plan import StepPlan, build_plan
+from specla.core.topology import Forest, Tree
+from specla.errors import CapacityError, OptionError
+from specla.models.qwen35.config import Qwen35Config
+from specla.models.qwen35.layers import AttentionLayer, GdnLayer, Step
+from specla.models.qwen35.weights import GdnWeights, Qwen35Weights
+from specla.models.store import Sequence, SequenceStore, Snapshot
+from specla.models.workspace import Workspace
+
+Float32 = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class TargetOptions:
+    """How much room to make, resolved before anything is loaded.
+
+    context: most positions of one sequence.  max_nodes: largest tree, root included.
+    chunk: most rows of one prefill step.  slots: sequences at once.  kv: cache type, "f16" or
+    "f32".  features: 0-based ids of layers whose output is captured for a draft model.
+    poison: NaN in fresh and freed memory, for tests.
+    """
+
+    context: int = 4096
+    max_nodes: int = 65
+    chunk: int = 512
+    slots: int = 1
+    kv: str = "f16"
+    features: tuple[int, ...] = ()
+    poison: bool = False
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("context", 2, 1 << 24),
+            ("max_nodes", 1, 4096),
+            ("chunk", 1, 4096),
+            ("slots", 1, 4096),
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, int) or not low <= value <= high:
+                raise OptionError(f"{name} is {value!r}; it must be a whole number {low}..{high}")
+        if self.kv not in ("f16", "f32"):
+            raise OptionError(f"kv is {self.kv!r}; the cache type is f16 or f32")
+
+
+@dataclass(frozen=True)
+class Verified:
+    """The outcome of one forward pass, valid until the next one.
+
+    logits: backend array [N, vocab].  offsets: first row of each sequence's tree, then N.
+    """
+
+    logits: Any
+    offsets: tuple[int, ...]
+
+
+class Qwen35Target:
+    """A loaded model and its sequences.
+
+    All operations of a sequence's life (docs/architecture.md) go through here; which of them is
+    legal when is the ledger's business, and a refused one changes nothing.
+    """
+
+    def __init__(self, weights: Qwen35Weights, backend: Backend, options: TargetOptions) -> None:
+        config = weights.config
+        self.config: Qwen35Config = config
+        self.backend = backend
+        self.options = options
+        _check_features(options.features, config)
+        self.embedding = backend.load(weights.embedding)
+        # a tied output is the same matrix: load it once
+        tied = weights.output is weights.embedding
+        self.output = self.embedding if tied else backend.load(weights.output)
+        self._output_norm = backend.upload(weights.output_norm)
+        self._layers = _load_layers(weights, backend)
+        self.store = SequenceStore(
+            backend,
+            _recurrent_shape(config, options),
+            _kv_shape(config, options),
+            (options.features, config.d_model),
+            poison=options.poison,
+        )
+        capacity = max(options.chunk, options.max_nodes * options.slots)
+        self._workspace = Workspace(backend, capacity, poison=options.poison)
+        self._plan_buffers: dict[str, Any] = {}
+
+    @cached_property
+    def _table(self) -> RotaryTable:
+        positions = self.options.context + self.options.max_nodes
+        cos, sin = rotary_table(positions, self.config.rotary_dim, self.config.rope_base)
+        return RotaryTable(self.backend.upload(cos), self.backend.upload(sin))
+
+    # -- sequences: see SequenceStore ----------------------------------------------------------
+
+    def open(self) -> Sequence:
+        """A fresh, empty sequence."""
+        return self.store.open()
+
+    def close(self, sequence: Sequence) -> None:
+        """Give its slot and pages back."""
+        self.store.close(sequence)
+
+    def commit(self, sequence: Sequence, path: object) -> None:
+        """Accept nodes of the last verify, root first."""
+        self.store.commit(sequence, path)
+
+    def discard(self, sequence: Sequence) -> None:
+        """Drop the last verify."""
+        self.store.discard(sequence)
+
+    def flush(self, sequence: Sequence) -> None:
+        """Fold what is pending."""
+        self.store.flush(sequence)
+
+    def fork(self, sequence: Sequence) -> Sequence:
+        """An independent copy."""
+        return self.store.fork(sequence)
+
+    def snapshot(self, sequence: Sequence) -> Snapshot:
+        """A copy to come back to."""
+        return self.store.snapshot(sequence)
+
+    def restore(self, sequence: Sequence, snapshot: Snapshot) -> None:
+        """Come back to a snapshot."""
+        self.store.restore(sequence, snapshot)
+
+    # -- forward passes ------------------------------------------------------------------------
+
+    def prefill(
+        self, items: Seq[tuple[Sequence, Seq[int]]], *, logits: bool = False
+    ) -> Verified | None:
+        """Move sequences on by committed tokens, a run for each; any chunking gives the same bits.
+
+        The runs of one call may not be longer than ``options.chunk`` together. Pending factors are
+        folded first. logits: also return those of every row. Raises CapacityError, LifecycleError,
+        TopologyError with nothing changed; any other failure leaves the sequences BROKEN.
+        """
+        for sequence, _ in items:
+            if sequence.ledger.pending_count:
+                self.store.flush(sequence)
+            sequence.ledger.begin_prefill()
+        trees = [Tree.build(t, range(-1, len(t) - 1), **self._limits) for _, t in items]
+        with ExitStack() as stack:
+            step, forest = self._begin(items, trees, verify=False)
+            for sequence, _ in items:
+                stack.enter_context(sequence.ledger.writing("a prefill"))
+            result = self._run(step, forest, logits=logits)
+            for (sequence, _), tree in zip(items, trees, strict=True):
+                sequence.ledger.end_prefill(len(tree))
+        return result
+
+    def verify(self, items: Seq[tuple[Sequence, Tree]]) -> Verified:
+        """Run a tree per sequence and return the logits of all nodes; nothing is decided yet.
+
+        Pending factors are folded on the way. May be repeated. Raises CapacityError,
+        LifecycleError, TopologyError with nothing changed; after any other failure a sequence can
+        be verified or flushed again, unless its phase says BROKEN.
+        """
+        for _, tree in items:
+            if len(tree) > self.options.max_nodes:
+                raise CapacityError(
+                    f"a tree of {len(tree)} nodes; the factor banks hold {self.options.max_nodes}"
+                )
+            if max(tree.tokens) >= self.config.vocab_size:
+                raise CapacityError(
+                    f"token {max(tree.tokens)} is not in the vocabulary of {self.config.vocab_size}"
+                )
+        step, forest = self._begin(items, [tree for _, tree in items], verify=True)
+        for sequence, _ in items:
+            sequence.ledger.begin_verify()
+        result = self._run(step, forest, logits=True)
+        for sequence, tree in items:
+            sequence.ledger.end_verify(tree)
+        if result is None:
+            raise CapacityError("a verify without rows")
+        return result
+
+    @property
+    def _limits(self) -> dict[str, int]:
+        return {"max_nodes": self.options.chunk, "vocab_size": self.config.vocab_size}
+
+    def _begin(
+        self, items: Seq[tuple[Sequence, Any]], trees: list[Tree], *, verify: bool
+    ) -> tuple[Step, Forest]:
+        """Check and reserve, then lay the step out. Raises before anything changes."""
+        forest = Forest(tuple(trees))
+        if forest.rows > self._workspace.capacity:
+            raise CapacityError(
+                f"{forest.rows} rows in one step; there is room for {self._workspace.capacity}"
+            )
+        sequences = [sequence for sequence, _ in items]
+        if len({id(s) for s in sequences}) != len(sequences):
+            raise CapacityError("a sequence is named twice in one step; name each once")
+        for sequence, tree in zip(sequences, trees, strict=True):
+            if verify:
+                sequence.ledger.require_open("verify")
+            deepest = sequence.length + max(tree.depths) + 1
+            if deepest > self.options.context:
+                raise CapacityError(
+                    f"{deepest} positions don't fit the context of {self.options.context}; "
+                    f"raise the context size"
+                )
+        for sequence, tree in zip(sequences, trees, strict=True):
+            self.store.reserve(sequence, len(tree))
+        plan = build_plan(forest, [sequence.ledger.place() for sequence in sequences])
+        step = Step(
+            backend=self.backend,
+            workspace=self._workspace,
+            config=self.config,
+            recurrent=self.store.recurrent,
+            kv=self.store.kv,
+            table=self._table,
+            plan=self._upload(plan),
+            ledgers=tuple(sequence.ledger for sequence in sequences),
+            verify=verify,
+        )
+        return step, forest
+
+    def _upload(self, plan: StepPlan) -> StepPlan:
+        """Plan arrays into buffers that are allocated once and grow only when they must."""
+
+        def convert(name: str, array: npt.NDArray[np.int32]) -> Any:
+            if array.ndim != 1:
+                return self.backend.upload(array)
+            buffer = self._plan_buffers.get(name)
+            if buffer is None or buffer.shape[0] < len(array):
+                size = max(len(array), self._workspace.capacity + 1)
+                buffer = self._plan_buffers[name] = self.backend.empty((size,), "int32")
+            return self.backend.upload(array, into=buffer)
+
+        return plan.map_arrays(convert)
+
+    def _run(self, step: Step, forest: Forest, *, logits: bool) -> Verified | None:
+        backend, n = self.backend, step.plan.n_rows
+        x = step.rows("x", self.config.d_model)
+        backend.embed(step.plan.tokens, self.embedding, x)
+        for i, layer in enumerate(self._layers):
+            layer.forward(step, x)
+            if self.store.features is not None and i in self.options.features:
+                index = self.options.features.index(i)
+                backend.feature_write(x, self.store.features, index, step.plan)
+        if not logits:
+            return None
+        normed = self._workspace.rows("normed", n, self.config.d_model)
+        backend.rms_norm(x, self._output_norm, self.config.rms_eps, normed)
+        (result,) = step.project(normed, (self.output,), ("logits",))
+        return Verified(result, forest.offsets)
+
+    # -- what a draft model may ask for ------------------------------------------------------------
+
+    def embed(self, tokens: Any) -> Any:
+        """Embeddings [N, d_model] of backend int32 [N]; a new array."""
+        out = self.backend.empty((tokens.shape[0], self.config.d_model))
+        self.backend.embed(tokens, self.embedding, out)
+        return out
+
+    def lm_head(self, x: Any) -> Any:
+        """Logits [N, vocab] of final (already normed) hidden states [N, d_model]; a new array."""
+        backend, weight = self.backend, self.output
+        out = backend.empty((x.shape[0], weight.source.rows))
+        if not weight.quantised:
+            backend.linear_float(x, weight, out)
+            return out
+        blocks = -(-self.config.d_model // 32)
+        quantised = QuantisedRows(
+            backend.empty((x.shape[0], 32 * blocks), "int8"),
+            backend.empty((x.shape[0], blocks)),
+        )
+        backend.quantise(x, quantised)
+        backend.linear_quantised(quantised, weight, out)
+        return out
+
+    # -- what the sampler wants ------------------------------------------------------------------
+
+    def argmax(self, verified: Verified) -> npt.NDArray[np.int32]:
+        """Greedy token of every row, int32 [N] on the host."""
+        n = verified.offsets[-1]
+        out = self._workspace.rows("argmax", n, dtype="int32")
+        self.backend.argmax(verified.logits, out)
+        return self.backend.download(out)
+
+    def top_k(self, verified: Verified, k: int) -> tuple[Float32, npt.NDArray[np.int32]]:
+        """The k best logits of every row and their ids, [N, k] each on the host."""
+        n = verified.offsets[-1]
+        values = self._workspace.rows("top values", n, k)
+        ids = self._workspace.rows("top ids", n, k, dtype="int32")
+        self.backend.top_k(verified.logits, k, values, ids)
+        return self.backend.download(values), self.backend.download(ids)
+
+    def logits(self, verified: Verified, row: int) -> Float32:
+        """All logits of one row, float32 [vocab] on the host."""
+        one: Float32 = self.backend.download(self.backend.row(verified.logits, row))[0]
+        return one
+
+    def features(self, sequence: Sequence, start: int, stop: int) -> Any:
+        """Captured hidden states of committed positions: a view
+        [stop - start, len(options.features), d_model] of the backend's array."""
+        if self.store.features is None:
+            raise OptionError("no features are captured; name layers in TargetOptions.features")
+        if not 0 <= start <= stop <= sequence.length:
+            raise OptionError(
+                f"features of positions {start}..{stop} asked for; 0..{sequence.length} exist"
+            )
+        return self.store.features.rows[sequence.slot, start:stop]
+
+    def state_arrays(self, sequence: Sequence) -> dict[str, npt.NDArray[Any]]:
+        """Host copies of all committed state, flushed first: what two decodings must share.
+
+        state [layers, H, K, V], window [layers, width - 1, channels], key and value
+        [attention layers, length, heads, head_dim] in logical order.
+        """
+        self.flush(sequence)
+        store, download = self.store, self.backend.download
+        result = {
+            "state": download(store.recurrent.state[sequence.slot]),
+            "window": download(store.recurrent.window[sequence.slot]),
+        }
+        for name, cache in (("key", store.kv.key), ("value", store.kv.value)):
+            pages = [download(cache[:, page]) for page in sequence.pages]
+            empty = np.empty((store.kv.shape.layers, 0, *cache.shape[-2:]), dtype=np.float32)
+            rows = np.concatenate(pages, axis=1) if pages else empty
+            result[name] = rows[:, : sequence.length]
+        return result
+
+
+def _check_features(features: tuple[int, ...], config: Qwen35Config) -> None:
+    for layer in features:
+        if not 0 <= layer < config.n_layers:
+            raise OptionError(
+                f"features of layer {layer} asked for; this model has layers "
+                f"0..{config.n_layers - 1}"
+            )
+    if len(set(features)) != len(features):
+        raise OptionError(f"features {features} name a layer twice; name each once")
+
+
+def _load_layers(weights: Qwen35Weights, backend: Backend) -> list[GdnLayer | AttentionLayer]:
+    layers: list[GdnLayer | AttentionLayer] = []
+    n_gdn = 0
+    for layer in weights.layers:
+        if isinstance(layer, GdnWeights):
+            layers.append(GdnLayer(backend, n_gdn, layer))
+            n_gdn += 1
+        else:
+            layers.append(AttentionLayer(backend, len(layers) - n_gdn, layer))
+    return layers
+
+
+def _recurrent_shape(config: Qwen35Config, options: TargetOptions) -> RecurrentShape:
+    return RecurrentShape(
+        slots=options.slots,
+        layers=config.n_gdn_layers,
+        nodes=options.max_nodes,
+        key_heads=config.n_key_heads,
+        value_heads=config.n_value_heads,
+        key_dim=config.key_dim,
+        value_dim=config.value_dim,
+        conv_width=config.conv_width,
+    )
+
+
+def _kv_shape(config: Qwen35Config, options: TargetOptions) -> KvShape:
+    # siblings lie side by side, so the nodes of a wide tree reach beyond the context for a while
+    rows = options.context + options.max_nodes
+    return KvShape(
+        slots=options.slots,
+        layers=config.n_attention_layers,
+        # one page per sequence in reserve for copy-on-write after a fork or snapshot
+        pages=options.slots * (pages_for(rows) + 1),
+        heads=config.n_kv_heads,
+        head_dim=config.head_dim,
+        context=rows,
+        dtype=options.kv,
+    )
+
+
+def rotary_table(positions: int, rotary_dim: int, base: float) -> tuple[Float32, Float32]:
+    """cos and sin [positions, rotary_dim / 2]: float64 angles, rounded to float32 once."""
+    exponent = np.arange(0, rotary_dim, 2, dtype=np.float64) / rotary_dim
+    angle = np.arange(positions, dtype=np.float64)[:, None] / np.float64(base) ** exponent
+    return np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)

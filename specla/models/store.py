@@ -1,0 +1,278 @@
+"""All sequences of a target: their slots in the pools, their pages, their lifecycle.
+
+A store joins the ledger of each sequence (core/lifecycle.py: what is legal) to the arrays (backend
+pools: where it lies). It knows no layer of any model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from specla.backends.base import Backend
+from specla.backends.pools import FeaturePool, KvPool, KvShape, RecurrentPool, RecurrentShape
+from specla.core.banks import BankMove
+from specla.core.lifecycle import Ledger, LedgerState, Phase
+from specla.core.paging import PAGE, PagePool, pages_for
+from specla.core.plan import StepPlan, build_plan
+from specla.core.topology import Forest, Tree
+from specla.errors import CapacityError, LifecycleError
+
+
+@dataclass(eq=False)
+class Sequence:
+    """One text being decoded. Owned by its store; hold it, don't build it."""
+
+    ledger: Ledger
+    pages: list[int] = field(default_factory=list)
+
+    @property
+    def slot(self) -> int:
+        """Index in the pools."""
+        return self.ledger.slot
+
+    @property
+    def length(self) -> int:
+        """Positions in the state, pending ones included."""
+        return self.ledger.length
+
+    @property
+    def phase(self) -> Phase:
+        """See core/lifecycle.py."""
+        return self.ledger.phase
+
+
+@dataclass(eq=False)
+class Snapshot:
+    """A sequence as it was: an exact copy, pending factors included. Release it when done."""
+
+    ledger: LedgerState
+    pages: list[int]
+    arrays: tuple[Any, ...]
+    released: bool = False
+
+
+class SequenceStore:
+    """Slots, pages and the operations on whole sequences.
+
+    features: (layer ids, d_model) to capture, or None.  poison: fill freed memory with NaN, so
+    that a read of stale data shows; for tests.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        recurrent: RecurrentShape,
+        kv: KvShape,
+        features: tuple[tuple[int, ...], int] | None = None,
+        *,
+        poison: bool = False,
+    ) -> None:
+        self.backend = backend
+        self.recurrent: RecurrentPool = backend.recurrent_pool(
+            recurrent, boundaries=recurrent.slots * recurrent.nodes // 2
+        )
+        self.kv: KvPool = backend.kv_pool(kv)
+        self.features: FeaturePool | None = None
+        if features is not None and features[0]:
+            self.features = backend.feature_pool(features[0], kv.slots, kv.context, features[1])
+        self._page_pool = PagePool(kv.pages)
+        self._free_slots = list(range(recurrent.slots - 1, -1, -1))
+        self._poison = poison
+        if poison:
+            for slot in range(recurrent.slots):
+                self._poison_slot(slot)
+            backend.poison(self.kv.key)
+            backend.poison(self.kv.value)
+
+    # -- opening and closing ---------------------------------------------------------------
+
+    def open(self) -> Sequence:
+        """A fresh, empty sequence. Raises CapacityError when all slots are taken."""
+        if not self._free_slots:
+            n = self.recurrent.shape.slots
+            raise CapacityError(f"all {n} sequence slots are in use; close one or raise `slots`")
+        slot = self._free_slots.pop()
+        self.backend.clear(self.recurrent.state, slot)
+        self.backend.clear(self.recurrent.window, slot)
+        return Sequence(Ledger(slot, self.recurrent.shape.layers))
+
+    def close(self, sequence: Sequence) -> None:
+        """Give slot and pages back."""
+        sequence.ledger.close()
+        self._release_pages(sequence.pages)
+        sequence.pages = []
+        if self._poison:
+            self._poison_slot(sequence.slot)
+        self._free_slots.append(sequence.slot)
+
+    def _poison_slot(self, slot: int) -> None:
+        pool = self.recurrent
+        arrays = [pool.state, pool.window, pool.key, pool.delta, pool.decay, pool.inputs]
+        if self.features is not None:
+            arrays.append(self.features.rows)
+        for array in arrays:
+            self.backend.poison(array, slot)
+
+    def _release_pages(self, pages: list[int]) -> None:
+        for page in self._page_pool.release(pages):
+            if self._poison:
+                self.backend.poison(self.kv.key, (slice(None), page))
+                self.backend.poison(self.kv.value, (slice(None), page))
+
+    # -- room in the KV cache ----------------------------------------------------------------
+
+    def reserve(self, sequence: Sequence, rows: int) -> None:
+        """Make cache rows ``length .. length + rows - 1`` writable by this sequence alone.
+
+        Raises CapacityError, with nothing changed, when they don't fit.
+        """
+        first, last = sequence.length, sequence.length + rows
+        if last > self.kv.shape.context:
+            raise CapacityError(
+                f"{last} positions don't fit the cache of {self.kv.shape.context}; "
+                f"raise the context size"
+            )
+        shared = [
+            i
+            for i in range(first // PAGE, len(sequence.pages))
+            if self._page_pool.is_shared(sequence.pages[i])
+        ]
+        n_new = max(pages_for(last) - len(sequence.pages), 0)
+        if not shared and not n_new:
+            return
+        fresh = self._page_pool.take(len(shared) + n_new)
+        for i in shared:
+            page = fresh.pop(0)
+            self._copy_page(sequence.pages[i], page)
+            self._release_pages([sequence.pages[i]])
+            sequence.pages[i] = page
+        sequence.pages += fresh
+        self._upload_page_table(sequence)
+
+    def _copy_page(self, source: int, target: int) -> None:
+        everything = slice(None)
+        for cache in (self.kv.key, self.kv.value):
+            self.backend.copy(cache, (everything, target), cache, (everything, source))
+
+    def _upload_page_table(self, sequence: Sequence) -> None:
+        table = np.full((1, self.kv.shape.pages_per_slot), -1, dtype=np.int32)
+        table[0, : len(sequence.pages)] = sequence.pages
+        row = self.backend.row(self.kv.page_table, sequence.slot)
+        self.backend.upload(table, into=row)
+
+    # -- what follows a verify -----------------------------------------------------------------
+
+    def commit(self, sequence: Sequence, path: object) -> None:
+        """Accept the nodes of ``path`` (root first) of the last verify.
+
+        A prefix of the node order only rotates the banks; otherwise one gather. Rows of the KV
+        cache and captured features move onto the spine. Raises LifecycleError without a verify,
+        TopologyError for a path that is not one; then nothing has changed.
+        """
+        acceptance = sequence.ledger.plan_commit(path)
+        if acceptance.gather:
+            with sequence.ledger.writing("a commit"):
+                self._move(sequence, acceptance)
+        sequence.ledger.end_commit(acceptance)
+
+    def _move(self, sequence: Sequence, acceptance: BankMove) -> None:
+        backend, slot = self.backend, sequence.slot
+        nodes = backend.upload(np.asarray(acceptance.gather, dtype=np.int32))
+        backend.gather(self.recurrent, slot, acceptance.source_bank, nodes, len(acceptance.gather))
+        moves = np.asarray(acceptance.moves, dtype=np.int32) + sequence.length
+        source, target = backend.upload(moves[:, 0].copy()), backend.upload(moves[:, 1].copy())
+        backend.kv_move(self.kv, slot, source, target, len(moves))
+        if self.features is not None:
+            backend.feature_move(self.features, slot, source, target, len(moves))
+
+    def discard(self, sequence: Sequence) -> None:
+        """Drop the verified nodes: the state is what it was before the verify."""
+        sequence.ledger.discard()
+
+    def flush(self, sequence: Sequence) -> None:
+        """Fold whatever is pending into the durable state. Idempotent; safe to retry."""
+        ledger = sequence.ledger
+        if not ledger.begin_flush():
+            return
+        plan = self.upload_plan(build_plan(Forest((Tree.lone(0),)), [ledger.place()]))
+        for layer in range(self.recurrent.shape.layers):
+            with ledger.folding_window(layer):
+                self.backend.fold_window(self.recurrent, layer, plan)
+            with ledger.folding_state(layer):
+                self.backend.fold_state(self.recurrent, layer, plan)
+        ledger.end_flush()
+
+    def upload_plan(self, plan: StepPlan) -> StepPlan:
+        """A plan's arrays in fresh device buffers."""
+        return plan.map_arrays(lambda _name, array: self.backend.upload(array))
+
+    # -- copies -------------------------------------------------------------------------------
+
+    def _parts(self, slot: int, state: LedgerState) -> list[tuple[Any, Any]]:
+        """(array, index) of everything in a slot that is worth copying."""
+        pool, bank, count = self.recurrent, state.banks.pending_bank, state.banks.pending_count
+        parts: list[tuple[Any, Any]] = [(pool.state, slot), (pool.window, slot)]
+        if count:
+            index = (slot, bank, slice(None), slice(count))
+            parts += [(a, index) for a in (pool.key, pool.delta, pool.decay, pool.inputs)]
+        if self.features is not None and state.length:
+            parts.append((self.features.rows, (slot, slice(state.length))))
+        return parts
+
+    def fork(self, sequence: Sequence) -> Sequence:
+        """An independent sequence in the same state; full pages are shared, not copied."""
+        state = sequence.ledger.save()
+        twin = self.open()
+        try:
+            pairs = zip(
+                self._parts(twin.slot, state), self._parts(sequence.slot, state), strict=True
+            )
+            for (target, target_index), (source, source_index) in pairs:
+                self.backend.copy(target, target_index, source, source_index)
+            self._adopt_pages(twin, sequence.pages)
+        except BaseException:
+            self.close(twin)
+            raise
+        twin.ledger.begin_load()
+        twin.ledger.end_load(state)
+        return twin
+
+    def snapshot(self, sequence: Sequence) -> Snapshot:
+        """An exact copy to come back to. An undecided verify must be settled first."""
+        state = sequence.ledger.save()
+        parts = self._parts(sequence.slot, state)
+        arrays = tuple(self._copy_out(array, index) for array, index in parts)
+        self._page_pool.share(sequence.pages)
+        return Snapshot(state, list(sequence.pages), arrays)
+
+    def _copy_out(self, array: Any, index: Any) -> Any:
+        source = array[index]
+        kept = self.backend.empty(tuple(source.shape))
+        self.backend.copy(kept, ..., array, index)
+        return kept
+
+    def restore(self, sequence: Sequence, snapshot: Snapshot) -> None:
+        """Bring ``sequence`` back to ``snapshot``; heals a BROKEN one. May be done again."""
+        if snapshot.released:
+            raise LifecycleError("restore from a snapshot that was released; take a new one")
+        sequence.ledger.begin_load()
+        parts = self._parts(sequence.slot, snapshot.ledger)
+        for (target, index), source in zip(parts, snapshot.arrays, strict=True):
+            self.backend.copy(target, index, source, ...)
+        self._adopt_pages(sequence, snapshot.pages)
+        sequence.ledger.end_load(snapshot.ledger)
+
+    def _adopt_pages(self, sequence: Sequence, pages: list[int]) -> None:
+        self._page_pool.share(pages)
+        self._release_pages(sequence.pages)
+        sequence.pages = list(pages)
+        self._upload_page_table(sequence)
+
+    def release(self, snapshot: Snapshot) -> None:
+        """Give a snapshot's pages back."""
+        if not snapshot.released:
+            self._release_pages(snapshot.pages)
+            snapshot.released = True

@@ -1,0 +1,35 @@
+"""Scratch buffers of a forward step: allocated once, at full capacity, handed out by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specla.backends.base import Backend, QuantisedRows
+
+
+class Workspace:
+    """Named buffers of ``capacity`` rows. Asking again returns a view of the same memory."""
+
+    def __init__(self, backend: Backend, capacity: int, *, poison: bool = False) -> None:
+        self.capacity = capacity
+        self._backend = backend
+        self._poison = poison
+        self._buffers: dict[tuple[str, tuple[int, ...], str], Any] = {}
+
+    def rows(self, name: str, n: int, *shape: int, dtype: str = "float32") -> Any:
+        """[n, *shape]; undefined content (NaN in test builds)."""
+        key = (name, shape, dtype)
+        if key not in self._buffers:
+            self._buffers[key] = self._backend.empty((self.capacity, *shape), dtype)
+        view = self._backend.rows(self._buffers[key], n)
+        if self._poison:
+            self._backend.poison(view)
+        return view
+
+    def quantised(self, n: int, cols: int) -> QuantisedRows:
+        """Room for n quantised rows of ``cols`` activations."""
+        blocks = -(-cols // 32)
+        return QuantisedRows(
+            self.rows("quantised values", n, 32 * blocks, dtype="int8"),
+            self.rows("quantised scale", n, blocks),
+        )
