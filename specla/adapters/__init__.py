@@ -26,3 +26,5 @@ def _replay() -> type[Adapter]:
 adapters.register("none", _none)
 adapters.register("ngram", _ngram)
 adapters.register("replay", _replay)
+
+__all__ = ["Adapter", "adapters"]

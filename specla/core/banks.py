@@ -1,7 +1,7 @@
 """Two factor banks per sequence, and what acceptance does to them (SpecLA, section 5.1).
 
 One bank holds the *pending* factors: those of the accepted nodes that the durable state has not
-folded yet. A verify writes the factors of all its nodes to the other, *current* bank. BankMove
+folded yet. A verify writes the factors of all its nodes to the other, *current* bank. Acceptance
 then either rotates (the accepted path is a prefix of the node order: the banks only change roles)
 or gathers (the path's factors are copied, in path order, over the old pending bank, which every
 layer has folded by then).

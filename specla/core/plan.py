@@ -132,7 +132,8 @@ def build_plan(forest: Forest, places: Sequence[Place]) -> StepPlan:
     chain_offset = [0]
     for chain in schedule.chains:
         chain_offset.append(chain_offset[-1] + len(chain.rows))
-    n_layers = len(places[0].pending_state)
+    # explicit: a model without recurrent layers leaves nothing to infer the shape from
+    by_layer = (len(places), len(places[0].pending_state))
     return StepPlan(
         tokens=_int32([t for tree in forest.trees for t in tree.tokens]),
         sequence=_int32(sequence),
@@ -145,8 +146,8 @@ def build_plan(forest: Forest, places: Sequence[Place]) -> StepPlan:
         committed=_int32([p.committed for p in places]),
         pending_bank=_int32([p.pending_bank for p in places]),
         row_offset=_int32(forest.offsets),
-        pending_state=_int32([p.pending_state for p in places]).reshape(-1, n_layers).T.copy(),
-        pending_window=_int32([p.pending_window for p in places]).reshape(-1, n_layers).T.copy(),
+        pending_state=_int32([p.pending_state for p in places]).reshape(by_layer).T.copy(),
+        pending_window=_int32([p.pending_window for p in places]).reshape(by_layer).T.copy(),
         chain_rows=_int32([row for chain in schedule.chains for row in chain.rows]),
         chain_offset=_int32(chain_offset),
         chain_sequence=_int32([chain.sequence for chain in schedule.chains]),

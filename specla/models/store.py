@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from specla.backends.base import Backend
 from specla.backends.pools import FeaturePool, KvPool, KvShape, RecurrentPool, RecurrentShape
@@ -81,6 +82,7 @@ class SequenceStore:
         self._page_pool = PagePool(kv.pages)
         self._free_slots = list(range(recurrent.slots - 1, -1, -1))
         self._poison = poison
+        self._index_buffers: dict[tuple[str, tuple[int, ...]], Any] = {}
         if poison:
             for slot in range(recurrent.slots):
                 self._poison_slot(slot)
@@ -180,10 +182,11 @@ class SequenceStore:
 
     def _move(self, sequence: Sequence, acceptance: BankMove) -> None:
         backend, slot = self.backend, sequence.slot
-        nodes = backend.upload(np.asarray(acceptance.gather, dtype=np.int32))
+        nodes = self._upload("gather", np.asarray(acceptance.gather, dtype=np.int32))
         backend.gather(self.recurrent, slot, acceptance.source_bank, nodes, len(acceptance.gather))
         moves = np.asarray(acceptance.moves, dtype=np.int32) + sequence.length
-        source, target = backend.upload(moves[:, 0].copy()), backend.upload(moves[:, 1].copy())
+        source = self._upload("move from", moves[:, 0])
+        target = self._upload("move to", moves[:, 1])
         backend.kv_move(self.kv, slot, source, target, len(moves))
         if self.features is not None:
             backend.feature_move(self.features, slot, source, target, len(moves))
@@ -206,8 +209,18 @@ class SequenceStore:
         ledger.end_flush()
 
     def upload_plan(self, plan: StepPlan) -> StepPlan:
-        """A plan's arrays in fresh device buffers."""
-        return plan.map_arrays(lambda _name, array: self.backend.upload(array))
+        """A plan's arrays on the device, in buffers that are kept from step to step."""
+        return plan.map_arrays(self._upload)
+
+    def _upload(self, name: str, host: npt.NDArray[np.int32]) -> Any:
+        key = (name, host.shape[1:])
+        buffer = self._index_buffers.get(key)
+        if buffer is None or buffer.shape[0] < len(host):
+            # powers of two: growing stops soon
+            size = 1 << (len(host) - 1).bit_length()
+            buffer = self.backend.empty((size, *host.shape[1:]), "int32")
+            self._index_buffers[key] = buffer
+        return self.backend.upload(host, into=buffer)
 
     # -- copies -------------------------------------------------------------------------------
 

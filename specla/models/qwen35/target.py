@@ -14,7 +14,7 @@ import numpy.typing as npt
 from specla.backends.base import Backend, QuantisedRows, RotaryTable
 from specla.backends.pools import KvShape, RecurrentShape
 from specla.core.paging import pages_for
-from specla.core.plan import StepPlan, build_plan
+from specla.core.plan import build_plan
 from specla.core.topology import Forest, Tree
 from specla.errors import CapacityError, OptionError
 from specla.models.qwen35.config import Qwen35Config
@@ -97,7 +97,6 @@ class Qwen35Target:
         )
         capacity = max(options.chunk, options.max_nodes * options.slots)
         self._workspace = Workspace(backend, capacity, poison=options.poison)
-        self._plan_buffers: dict[str, Any] = {}
 
     @cached_property
     def _table(self) -> RotaryTable:
@@ -225,25 +224,11 @@ class Qwen35Target:
             recurrent=self.store.recurrent,
             kv=self.store.kv,
             table=self._table,
-            plan=self._upload(plan),
+            plan=self.store.upload_plan(plan),
             ledgers=tuple(sequence.ledger for sequence in sequences),
             verify=verify,
         )
         return step, forest
-
-    def _upload(self, plan: StepPlan) -> StepPlan:
-        """Plan arrays into buffers that are allocated once and grow only when they must."""
-
-        def convert(name: str, array: npt.NDArray[np.int32]) -> Any:
-            if array.ndim != 1:
-                return self.backend.upload(array)
-            buffer = self._plan_buffers.get(name)
-            if buffer is None or buffer.shape[0] < len(array):
-                size = max(len(array), self._workspace.capacity + 1)
-                buffer = self._plan_buffers[name] = self.backend.empty((size,), "int32")
-            return self.backend.upload(array, into=buffer)
-
-        return plan.map_arrays(convert)
 
     def _run(self, step: Step, forest: Forest, *, logits: bool) -> Verified | None:
         backend, n = self.backend, step.plan.n_rows
@@ -312,6 +297,8 @@ class Qwen35Target:
         [stop - start, len(options.features), d_model] of the backend's array."""
         if self.store.features is None:
             raise OptionError("no features are captured; name layers in TargetOptions.features")
+        # a closed sequence's slot may hold another sequence's features by now
+        sequence.ledger.require_open("features")
         if not 0 <= start <= stop <= sequence.length:
             raise OptionError(
                 f"features of positions {start}..{stop} asked for; 0..{sequence.length} exist"
