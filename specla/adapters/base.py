@@ -122,5 +122,6 @@ def _convert(name: str, key: str, text: str, kind: Any) -> Any:
                     return candidate(text)
                 except ValueError:
                     continue
-    wanted = getattr(kind, "__name__", str(kind))
+    words_for = {int: "a whole number", float: "a number", bool: "true or false"}
+    wanted = words_for.get(kind, getattr(kind, "__name__", str(kind)))
     raise OptionError(f"adapter {name!r}: option {key} is {text!r}; it must be {wanted}")

@@ -1,0 +1,30 @@
+"""Range checks shared by the option tables of the adapters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specla.errors import OptionError
+
+
+def check_integers(adapter: str, options: Any, **ranges: tuple[int, int]) -> None:
+    """Each named field of ``options`` is an int in its range, both ends included.
+
+    Raises OptionError naming the adapter, the option, its value and the range.
+    """
+    for name, (low, high) in ranges.items():
+        value = getattr(options, name)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise OptionError(
+                f"adapter {adapter!r}: option {name} is {value!r}; "
+                f"it must be an integer from {low} to {high}"
+            )
+
+
+def check_probability(adapter: str, options: Any, name: str) -> None:
+    """The named field of ``options`` is a number from 0 to 1. Raises OptionError; NaN is none."""
+    value = getattr(options, name)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise OptionError(
+            f"adapter {adapter!r}: option {name} is {value!r}; it must be a number from 0 to 1"
+        )
