@@ -93,6 +93,19 @@ def target_info(target: Qwen35Target, needs: Needs) -> TargetInfo:
     )
 
 
+def _bind(adapter: Adapter, name: str, target: Qwen35Target) -> None:
+    """Show the adapter its target; whatever goes wrong becomes an OptionError that names it."""
+    try:
+        adapter.bind(target_info(target, adapter.needs()))
+    except MemoryError:
+        raise
+    except Exception as error:
+        what = str(error) if isinstance(error, SpeclaError) else f"{type(error).__name__}: {error}"
+        if repr(name) in what:
+            raise OptionError(what) from error
+        raise OptionError(f"adapter {name!r} can't be used: {what}") from error
+
+
 _keys = itertools.count()
 
 
@@ -102,6 +115,7 @@ class Session:
     prompt: token ids; the last one becomes the root, the others are prefilled.
     After any stop, the state holds every token but the newest, which is the next root, exactly as
     in plain decoding; :meth:`generate` and :meth:`extend` go on from there.
+    on_prefill: told (tokens done, tokens in all) after every chunk of a prefill.
     Raises CapacityError when the prompt is empty or longer than the context.
     """
 
@@ -112,6 +126,7 @@ class Session:
         prompt: Sequence[int],
         *,
         adapter_name: str = "custom",
+        on_prefill: Callable[[int, int], None] | None = None,
     ) -> None:
         if not len(prompt):
             raise CapacityError("the prompt is empty; give at least one token")
@@ -124,13 +139,14 @@ class Session:
         self.target = target
         self.adapter = adapter
         self.adapter_name = adapter_name
+        self._on_prefill = on_prefill
         self.stats = GenerationStats(prompt_tokens=len(prompt))
         self._cancelled = False
         self._opened = False
         self._key = next(_keys)
         self._tokens: list[int] = [int(token) for token in prompt]
         self._prompt_length = len(prompt)
-        adapter.bind(target_info(target, adapter.needs()))
+        _bind(adapter, adapter_name, target)
         self.sequence = target.open()
         try:
             self._prefill(self._tokens[:-1])
@@ -305,6 +321,8 @@ class Session:
         with self.stats.timed("prefill"):
             for start in range(0, len(tokens), chunk):
                 self.target.prefill([(self.sequence, tokens[start : start + chunk])])
+                if self._on_prefill is not None:
+                    self._on_prefill(min(start + chunk, len(tokens)), len(tokens))
 
     def _view(self, budget: int, max_depth: int) -> SequenceView:
         return SequenceView(

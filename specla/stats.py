@@ -60,7 +60,8 @@ class GenerationStats:
             "accept_length_histogram": dict(sorted(self.accept_lengths.items())),
             "refused_proposals": self.refused,
             "last_refusal": self.refusal,
-            "prefill_tokens_per_second": _rate(self.prompt_tokens, prefill),
+            # the last prompt token is the root of the first round, no part of the prefill
+            "prefill_tokens_per_second": _rate(max(self.prompt_tokens - 1, 0), prefill),
             "decode_tokens_per_second": _rate(self.emitted, decode),
             "seconds": {phase: round(t, 6) for phase, t in sorted(self.seconds.items())},
             "share": {

@@ -317,9 +317,10 @@ class Qwen35Target:
             "state": download(store.recurrent.state[sequence.slot]),
             "window": download(store.recurrent.window[sequence.slot]),
         }
+        dtype = np.float16 if store.kv.shape.dtype == "f16" else np.float32
         for name, cache in (("key", store.kv.key), ("value", store.kv.value)):
             pages = [download(cache[:, page]) for page in sequence.pages]
-            empty = np.empty((store.kv.shape.layers, 0, *cache.shape[-2:]), dtype=np.float32)
+            empty = np.empty((store.kv.shape.layers, 0, *cache.shape[-2:]), dtype=dtype)
             rows = np.concatenate(pages, axis=1) if pages else empty
             result[name] = rows[:, : sequence.length]
         return result

@@ -1,0 +1,83 @@
+"""The promise on the bundled model: every adapter x sampling x budget x prefill chunk gives the
+bytes of plain decoding: tokens, logits and committed state."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from specla.adapters.base import Adapter, create_adapter
+from specla.adapters.replay import ReplayAdapter
+from specla.backends.base import create_backend
+from specla.check import Trace, compare, plain_decode
+from specla.core.sampling import Sampler, SamplingParams
+from specla.engine import Request, Session
+from specla.models.load import ModelFile, bundled_model, open_model
+from specla.models.qwen35.target import Qwen35Target, TargetOptions
+
+N_TOKENS = 16
+PROMPT = "Once upon a time, there was a big, big dog. The dog liked to"
+SAMPLING = {
+    "greedy": SamplingParams(),
+    "sampled": SamplingParams(temperature=0.8, top_k=50, top_p=0.95, min_p=0.02, seed=11),
+    "penalised": SamplingParams(
+        temperature=1.0, seed=5, repetition_penalty=1.1, frequency_penalty=0.2
+    ),
+}
+
+
+@cache
+def _model() -> ModelFile:
+    return open_model(bundled_model())
+
+
+@cache
+def _target(chunk: int) -> Qwen35Target:
+    options = TargetOptions(context=256, max_nodes=65, chunk=chunk, poison=True)
+    return _model().target(create_backend("numpy"), options)
+
+
+@cache
+def _plain(sampling: str) -> tuple[list[int], Trace, dict[str, np.ndarray]]:
+    prompt = _model().tokenizer.encode(PROMPT, parse_special=False)
+    trace, state = plain_decode(_target(512), prompt, N_TOKENS, Sampler(SAMPLING[sampling]))
+    return prompt, trace, state
+
+
+def _adapter(name: str, plain: Trace) -> Adapter:
+    if name == "replay chain":
+        return ReplayAdapter.of(plain.tokens, error=0.25, seed=3)
+    if name == "replay tree":
+        return ReplayAdapter.of(plain.tokens, error=0.1, branch=3, side_depth=2, seed=4)
+    return create_adapter(name)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 512])
+@pytest.mark.parametrize("budget", [1, 2, 7, 22, 64])
+@pytest.mark.parametrize("sampling", SAMPLING)
+@pytest.mark.parametrize("adapter", ["ngram", "replay chain", "replay tree"])
+def test_speculation_changes_no_byte(adapter: str, sampling: str, budget: int, chunk: int) -> None:
+    _decode_and_compare(adapter, sampling, budget, chunk)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 512])
+@pytest.mark.parametrize("sampling", SAMPLING)
+def test_plain_rounds_change_no_byte(sampling: str, chunk: int) -> None:
+    _decode_and_compare("none", sampling, 22, chunk)
+
+
+def _decode_and_compare(adapter: str, sampling: str, budget: int, chunk: int) -> None:
+    prompt, plain, plain_state = _plain(sampling)
+    target, trace = _target(chunk), Trace()
+    with Session(target, _adapter(adapter, plain), prompt) as session:
+        request = Request(
+            N_TOKENS, Sampler(SAMPLING[sampling]), budget=budget, on_logits=trace.on_logits
+        )
+        trace.tokens = [event.token for event in session.generate(request)]
+        assert session.stats.refused == 0
+        if adapter == "replay tree" and budget >= 7:
+            assert session.stats.mean_accept_length > 1.5, "the tree must be put to use"
+        state = target.state_arrays(session.sequence)
+    assert compare(trace, plain, state, plain_state, len(prompt)) == N_TOKENS
