@@ -175,10 +175,10 @@ class SequenceStore:
         TopologyError for a path that is not one; then nothing has changed.
         """
         acceptance = sequence.ledger.plan_commit(path)
-        if acceptance.gather:
-            with sequence.ledger.writing("a commit"):
+        with sequence.ledger.writing("a commit"):
+            if acceptance.gather:
                 self._move(sequence, acceptance)
-        sequence.ledger.end_commit(acceptance)
+            sequence.ledger.end_commit(acceptance)
 
     def _move(self, sequence: Sequence, acceptance: BankMove) -> None:
         backend, slot = self.backend, sequence.slot
