@@ -56,8 +56,9 @@ class ReadOnly(Sequence[int]):
 class SequenceView:
     """One sequence as an adapter sees it.
 
-    key: identity of the sequence from open to close; under one key the text only grows.  tokens: prompt and text so far; the last one is the
-    root, which is decided but not in the target's state.  prompt_length: how many are prompt.
+    key: identity of the sequence from open to close; under one key the text only grows.
+    tokens: prompt and text so far; the last one is the root, which is decided but not in the
+    target's state.  prompt_length: how many are prompt.
     budget: most candidates of this round.  max_depth: candidates deeper than this can't be used.
     features: (start, stop) -> hidden states [stop - start, layers, d_model] of positions in the
     state, for adapters that declared layers; raises for others.
