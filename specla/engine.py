@@ -8,103 +8,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from specla.adapters.base import Adapter, Needs, TargetInfo
+from specla.adapters.base import Adapter
+from specla.adapters.guard import GuardedAdapter
+from specla.binding import bind
 from specla.core.acceptance import Acceptance, cut, walk
-from specla.core.proposal import Outcome, Proposal, ReadOnly, SequenceView, to_tree
+from specla.core.proposal import Outcome, ReadOnly, SequenceView
 from specla.core.sampling import Sampler
-from specla.core.topology import Tree, prune
-from specla.errors import CapacityError, OptionError, SpeclaError
+from specla.core.topology import Tree
+from specla.errors import CapacityError, SpeclaError
 from specla.models.qwen35.target import Qwen35Target, Verified
+from specla.request import DEFAULT_BUDGET, Request, Stop, TokenEvent
 from specla.stats import GenerationStats
 
-DEFAULT_BUDGET = 22
-"""Most candidates of one round unless the caller says otherwise (SpecLA's default)."""
-
-
-class Stop(Enum):
-    """Why a generation ended."""
-
-    END_OF_TEXT = "end of text"
-    STOP_RULE = "stop rule"
-    MAX_TOKENS = "token limit"
-    CONTEXT = "context is full"
-    CANCELLED = "cancelled"
-
-
-@dataclass(frozen=True)
-class TokenEvent:
-    """One emitted token. position: its index in prompt plus text. stop: set on the last one."""
-
-    token: int
-    position: int
-    stop: Stop | None = None
-
-
-@dataclass(frozen=True)
-class Request:
-    """One generation. stop_ids: tokens that end the text (they are emitted, as the last one).
-
-    stop_rule: told every emitted token, says True to stop after it: stop strings, say.
-    on_logits: told (position, logits float32 [vocab]) of every emitted token, for checks.
-    """
-
-    max_tokens: int
-    sampler: Sampler
-    stop_ids: frozenset[int] = frozenset()
-    budget: int = DEFAULT_BUDGET
-    stop_rule: Callable[[int], bool] | None = None
-    on_logits: Callable[[int, npt.NDArray[np.float32]], None] | None = field(
-        default=None, repr=False
-    )
-
-    def __post_init__(self) -> None:
-        if self.max_tokens < 0:
-            raise OptionError(f"max_tokens is {self.max_tokens}; it must be 0 or more")
-        if self.budget < 0:
-            raise OptionError(f"budget is {self.budget}; it must be 0 or more")
-
-
-def target_info(target: Qwen35Target, needs: Needs) -> TargetInfo:
-    """The target as an adapter may know it. Raises OptionError if it can't give what is needed."""
-    missing = [layer for layer in needs.features if layer not in target.options.features]
-    if missing:
-        raise OptionError(
-            f"the adapter needs features of layers {missing}, which this target does not capture; "
-            f"load it with TargetOptions(features={needs.features})"
-        )
-    config = target.config
-    return TargetInfo(
-        architecture="qwen35",
-        vocab_size=config.vocab_size,
-        d_model=config.d_model,
-        n_layers=config.n_layers,
-        eos_ids=config.eos_ids,
-        max_nodes=target.options.max_nodes,
-        backend=target.backend,
-        embed=target.embed if needs.embeddings else None,
-        lm_head=target.lm_head if needs.lm_head else None,
-    )
-
-
-def _bind(adapter: Adapter, name: str, target: Qwen35Target) -> None:
-    """Show the adapter its target; whatever goes wrong becomes an OptionError that names it."""
-    try:
-        adapter.bind(target_info(target, adapter.needs()))
-    except MemoryError:
-        raise
-    except Exception as error:
-        what = str(error) if isinstance(error, SpeclaError) else f"{type(error).__name__}: {error}"
-        if repr(name) in what:
-            raise OptionError(what) from error
-        raise OptionError(f"adapter {name!r} can't be used: {what}") from error
-
+__all__ = ["DEFAULT_BUDGET", "Request", "Session", "Stop", "TokenEvent"]
 
 _keys = itertools.count()
 
@@ -137,20 +54,21 @@ class Session:
                 f"shorten it or raise the context size"
             )
         self.target = target
-        self.adapter = adapter
-        self.adapter_name = adapter_name
         self._on_prefill = on_prefill
         self.stats = GenerationStats(prompt_tokens=len(prompt))
+        self._draft = GuardedAdapter(
+            adapter, adapter_name, target.config.vocab_size, self.stats.refuse
+        )
         self._cancelled = False
         self._opened = False
         self._key = next(_keys)
         self._tokens: list[int] = [int(token) for token in prompt]
         self._prompt_length = len(prompt)
-        _bind(adapter, adapter_name, target)
+        bind(adapter, adapter_name, target)
         self.sequence = target.open()
         try:
             self._prefill(self._tokens[:-1])
-            self._guarded(lambda: adapter.open(self._view(0, 0)), None)
+            self._draft.open(self._view(0, 0))
         except BaseException:
             self.target.close(self.sequence)
             raise
@@ -182,7 +100,7 @@ class Session:
         if not self._opened:
             return
         self._opened = False
-        self._guarded(lambda: self.adapter.close(self._view(0, 0)), None)
+        self._draft.close(self._view(0, 0))
         self.target.close(self.sequence)
 
     def __enter__(self) -> Session:
@@ -218,7 +136,7 @@ class Session:
         budget = max(min(request.budget, self.target.options.max_nodes - 1), 0)
         view = self._view(budget if max_depth else 0, max_depth)
         with self.stats.timed("draft"):
-            tree, kept, refusal = self._propose(view)
+            tree, kept, refusal = self._draft.propose(view)
         with self.stats.timed("verify"):
             verified = self.target.verify([(self.sequence, tree)])
         acceptance, count = Acceptance((0,), -1), 0
@@ -273,46 +191,7 @@ class Session:
         accepted = tuple(kept[node] - 1 for node in final.path[1:])
         outcome = Outcome(accepted, final.bonus, refusal)
         with self.stats.timed("draft"):
-            self._guarded(lambda: self.adapter.observe([self._view(0, 0)], [outcome]), None)
-
-    # -- the draft side: never trusted -----------------------------------------------------------
-
-    def _propose(self, view: SequenceView) -> tuple[Tree, tuple[int, ...], str | None]:
-        """Root and candidates; after a bad proposal the root alone, and why."""
-        lone = Tree.lone(view.root)
-        if view.budget == 0:
-            return lone, (0,), None
-        before = self.stats.refused
-        proposals = self._guarded(lambda: self.adapter.propose([view]), [Proposal()])
-        try:
-            if not isinstance(proposals, (list, tuple)) or len(proposals) != 1:
-                raise SpeclaError(
-                    f"adapter {self.adapter_name!r} must return one proposal per view"
-                )
-            tree = to_tree(
-                proposals[0],
-                view,
-                vocab_size=self.target.config.vocab_size,
-                adapter=self.adapter_name,
-            )
-        except SpeclaError as error:
-            self._refuse(str(error))
-            return lone, (0,), str(error)
-        refusal = self.stats.refusal if self.stats.refused > before else None
-        pruned, kept = prune(tree, view.max_depth)
-        return pruned, kept, refusal
-
-    def _guarded(self, call: Callable[[], Any], otherwise: Any) -> Any:
-        """An adapter that raises costs speed, not the text."""
-        try:
-            return call()
-        except Exception as error:
-            self._refuse(f"adapter {self.adapter_name!r} failed: {type(error).__name__}: {error}")
-            return otherwise
-
-    def _refuse(self, reason: str) -> None:
-        self.stats.refused += 1
-        self.stats.refusal = reason
+            self._draft.observe(self._view(0, 0), outcome)
 
     # -- pieces -----------------------------------------------------------------------------------
 

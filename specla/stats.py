@@ -36,6 +36,11 @@ class GenerationStats:
         finally:
             self.seconds[phase] += perf_counter() - start  # type: ignore[assignment]
 
+    def refuse(self, reason: str) -> None:
+        """Count a call of the adapter that failed, or a proposal that is not a valid tree."""
+        self.refused += 1
+        self.refusal = reason
+
     @property
     def decode_seconds(self) -> float:
         """All time after the prefill."""

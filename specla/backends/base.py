@@ -97,17 +97,21 @@ class Backend(ABC):
     def copy(self, target: Any, target_index: Any, source: Any, source_index: Any) -> None:
         """``target[target_index] = source[source_index]``; the ranges must not overlap."""
 
+    def view(self, array: Any, index: Any) -> Any:
+        """``array[index]`` for integers and slices: shares memory."""
+        return array[index]
+
     def rows(self, array: Any, count: int) -> Any:
         """View of the first ``count`` rows."""
-        return array[:count]
+        return self.view(array, slice(count))
 
     def row(self, array: Any, index: int) -> Any:
         """View of one row, the leading axis kept: [1, ...]."""
-        return array[index : index + 1]
+        return self.view(array, slice(index, index + 1))
 
     def columns(self, array: Any, start: int, stop: int) -> Any:
         """View of columns ``start..stop`` of the last axis."""
-        return array[..., start:stop]
+        return self.view(array, (..., slice(start, stop)))
 
     def heads(self, array: Any, n_heads: int) -> Any:
         """View [N, n_heads * D] as [N, n_heads, D]."""

@@ -262,8 +262,7 @@ class SequenceStore:
         return Snapshot(state, list(sequence.pages), arrays)
 
     def _copy_out(self, array: Any, index: Any) -> Any:
-        source = array[index]
-        kept = self.backend.empty(tuple(source.shape))
+        kept = self.backend.empty(tuple(self.backend.view(array, index).shape))
         self.backend.copy(kept, ..., array, index)
         return kept
 

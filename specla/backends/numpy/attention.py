@@ -58,7 +58,7 @@ def _attend(
     q: Float32, keys: npt.NDArray[np.floating], values: npt.NDArray[np.floating], scale: float
 ) -> Float32:
     """One query row: q [query_heads, D], keys and values [n, heads, D] in logical order."""
-    n, heads, dim = keys.shape
+    _, heads, dim = keys.shape
     grouped = q.reshape(heads, -1, dim)
     products = grouped * keys.astype(np.float32)[:, :, None, :]
     scores = halving_tree(products) * np.float32(scale)

@@ -12,50 +12,25 @@ import numpy as np
 import numpy.typing as npt
 
 from specla.backends.base import Backend, QuantisedRows, RotaryTable
-from specla.backends.pools import KvShape, RecurrentShape
-from specla.core.paging import pages_for
 from specla.core.plan import build_plan
 from specla.core.topology import Forest, Tree
 from specla.errors import CapacityError, OptionError
 from specla.models.qwen35.config import Qwen35Config
 from specla.models.qwen35.layers import AttentionLayer, GdnLayer, Step
+from specla.models.qwen35.options import (
+    TargetOptions,
+    check_features,
+    kv_shape,
+    recurrent_shape,
+)
+from specla.models.qwen35.rotary import rotary_table
 from specla.models.qwen35.weights import GdnWeights, Qwen35Weights
 from specla.models.store import Sequence, SequenceStore, Snapshot
 from specla.models.workspace import Workspace
 
+__all__ = ["Qwen35Target", "TargetOptions", "Verified"]
+
 Float32 = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class TargetOptions:
-    """How much room to make, resolved before anything is loaded.
-
-    context: most positions of one sequence.  max_nodes: largest tree, root included.
-    chunk: most rows of one prefill step.  slots: sequences at once.  kv: cache type, "f16" or
-    "f32".  features: 0-based ids of layers whose output is captured for a draft model.
-    poison: NaN in fresh and freed memory, for tests.
-    """
-
-    context: int = 4096
-    max_nodes: int = 65
-    chunk: int = 512
-    slots: int = 1
-    kv: str = "f16"
-    features: tuple[int, ...] = ()
-    poison: bool = False
-
-    def __post_init__(self) -> None:
-        for name, low, high in (
-            ("context", 2, 1 << 24),
-            ("max_nodes", 1, 4096),
-            ("chunk", 1, 4096),
-            ("slots", 1, 4096),
-        ):
-            value = getattr(self, name)
-            if not isinstance(value, int) or not low <= value <= high:
-                raise OptionError(f"{name} is {value!r}; it must be a whole number {low}..{high}")
-        if self.kv not in ("f16", "f32"):
-            raise OptionError(f"kv is {self.kv!r}; the cache type is f16 or f32")
 
 
 @dataclass(frozen=True)
@@ -81,7 +56,7 @@ class Qwen35Target:
         self.config: Qwen35Config = config
         self.backend = backend
         self.options = options
-        _check_features(options.features, config)
+        check_features(options.features, config)
         self.embedding = backend.load(weights.embedding)
         # a tied output is the same matrix: load it once
         tied = weights.output is weights.embedding
@@ -90,8 +65,8 @@ class Qwen35Target:
         self._layers = _load_layers(weights, backend)
         self.store = SequenceStore(
             backend,
-            _recurrent_shape(config, options),
-            _kv_shape(config, options),
+            recurrent_shape(config, options),
+            kv_shape(config, options),
             (options.features, config.d_model),
             poison=options.poison,
         )
@@ -303,7 +278,8 @@ class Qwen35Target:
             raise OptionError(
                 f"features of positions {start}..{stop} asked for; 0..{sequence.length} exist"
             )
-        return self.store.features.rows[sequence.slot, start:stop]
+        index = (sequence.slot, slice(start, stop))
+        return self.backend.view(self.store.features.rows, index)
 
     def state_arrays(self, sequence: Sequence) -> dict[str, npt.NDArray[Any]]:
         """Host copies of all committed state, flushed first: what two decodings must share.
@@ -312,29 +288,18 @@ class Qwen35Target:
         [attention layers, length, heads, head_dim] in logical order.
         """
         self.flush(sequence)
-        store, download = self.store, self.backend.download
+        store, download, view = self.store, self.backend.download, self.backend.view
         result = {
-            "state": download(store.recurrent.state[sequence.slot]),
-            "window": download(store.recurrent.window[sequence.slot]),
+            "state": download(view(store.recurrent.state, sequence.slot)),
+            "window": download(view(store.recurrent.window, sequence.slot)),
         }
         dtype = np.float16 if store.kv.shape.dtype == "f16" else np.float32
         for name, cache in (("key", store.kv.key), ("value", store.kv.value)):
-            pages = [download(cache[:, page]) for page in sequence.pages]
+            pages = [download(view(cache, (slice(None), page))) for page in sequence.pages]
             empty = np.empty((store.kv.shape.layers, 0, *cache.shape[-2:]), dtype=dtype)
             rows = np.concatenate(pages, axis=1) if pages else empty
             result[name] = rows[:, : sequence.length]
         return result
-
-
-def _check_features(features: tuple[int, ...], config: Qwen35Config) -> None:
-    for layer in features:
-        if not 0 <= layer < config.n_layers:
-            raise OptionError(
-                f"features of layer {layer} asked for; this model has layers "
-                f"0..{config.n_layers - 1}"
-            )
-    if len(set(features)) != len(features):
-        raise OptionError(f"features {features} name a layer twice; name each once")
 
 
 def _load_layers(weights: Qwen35Weights, backend: Backend) -> list[GdnLayer | AttentionLayer]:
@@ -347,38 +312,3 @@ def _load_layers(weights: Qwen35Weights, backend: Backend) -> list[GdnLayer | At
         else:
             layers.append(AttentionLayer(backend, len(layers) - n_gdn, layer))
     return layers
-
-
-def _recurrent_shape(config: Qwen35Config, options: TargetOptions) -> RecurrentShape:
-    return RecurrentShape(
-        slots=options.slots,
-        layers=config.n_gdn_layers,
-        nodes=options.max_nodes,
-        key_heads=config.n_key_heads,
-        value_heads=config.n_value_heads,
-        key_dim=config.key_dim,
-        value_dim=config.value_dim,
-        conv_width=config.conv_width,
-    )
-
-
-def _kv_shape(config: Qwen35Config, options: TargetOptions) -> KvShape:
-    # siblings lie side by side, so the nodes of a wide tree reach beyond the context for a while
-    rows = options.context + options.max_nodes
-    return KvShape(
-        slots=options.slots,
-        layers=config.n_attention_layers,
-        # one page per sequence in reserve for copy-on-write after a fork or snapshot
-        pages=options.slots * (pages_for(rows) + 1),
-        heads=config.n_kv_heads,
-        head_dim=config.head_dim,
-        context=rows,
-        dtype=options.kv,
-    )
-
-
-def rotary_table(positions: int, rotary_dim: int, base: float) -> tuple[Float32, Float32]:
-    """cos and sin [positions, rotary_dim / 2]: float64 angles, rounded to float32 once."""
-    exponent = np.arange(0, rotary_dim, 2, dtype=np.float64) / rotary_dim
-    angle = np.arange(positions, dtype=np.float64)[:, None] / np.float64(base) ** exponent
-    return np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)

@@ -1,0 +1,74 @@
+"""Between the engine and an adapter, which is never trusted.
+
+Whatever an adapter returns or raises while decoding, the result here is a valid tree. A bad
+proposal is refused, counted and named; the round then decodes plainly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from specla.adapters.base import Adapter
+from specla.core.proposal import Outcome, SequenceView, to_tree
+from specla.core.topology import Tree, prune
+from specla.errors import ProposalError
+
+
+class GuardedAdapter:
+    """One adapter's side of one session. on_refusal: told the reason of every failure."""
+
+    def __init__(
+        self, adapter: Adapter, name: str, vocab_size: int, on_refusal: Callable[[str], None]
+    ) -> None:
+        self._adapter = adapter
+        self._name = name
+        self._vocab_size = vocab_size
+        self._on_refusal = on_refusal
+
+    def open(self, view: SequenceView) -> None:
+        """The sequence begins."""
+        self._call(lambda: self._adapter.open(view))
+
+    def propose(self, view: SequenceView) -> tuple[Tree, tuple[int, ...], str | None]:
+        """Root and candidates as a tree, without those that are too deep to be used.
+
+        Also the number in the adapter's own tree of each node that was kept, and why the proposal
+        was refused, if it was: then the tree is the root alone.
+        """
+        lone = Tree.lone(view.root)
+        if view.budget == 0:
+            return lone, (0,), None
+        try:
+            tree = self._tree(self._adapter.propose([view]), view)
+        except Exception as error:
+            return lone, (0,), self._refuse(error)
+        pruned, kept = prune(tree, view.max_depth)
+        return pruned, kept, None
+
+    def _tree(self, proposals: object, view: SequenceView) -> Tree:
+        if not isinstance(proposals, (list, tuple)) or len(proposals) != 1:
+            raise ProposalError(
+                f"adapter {self._name!r} must return a list of one proposal per view"
+            )
+        return to_tree(proposals[0], view, vocab_size=self._vocab_size, adapter=self._name)
+
+    def observe(self, view: SequenceView, outcome: Outcome) -> None:
+        """What became of the last proposal."""
+        self._call(lambda: self._adapter.observe([view], [outcome]))
+
+    def close(self, view: SequenceView) -> None:
+        """The sequence is over."""
+        self._call(lambda: self._adapter.close(view))
+
+    def _call(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:
+            self._refuse(error)
+
+    def _refuse(self, error: Exception) -> str:
+        reason = " ".join(str(error).split())
+        if not isinstance(error, ProposalError):
+            reason = f"adapter {self._name!r} failed: {type(error).__name__}: {reason}"
+        self._on_refusal(reason)
+        return reason

@@ -1,0 +1,42 @@
+"""Introducing an adapter to its target, before anything is decoded."""
+
+from __future__ import annotations
+
+from specla.adapters.base import Adapter, Needs, TargetInfo
+from specla.errors import OptionError, SpeclaError
+from specla.models.qwen35.target import Qwen35Target
+
+
+def target_info(target: Qwen35Target, needs: Needs) -> TargetInfo:
+    """The target as an adapter may know it. Raises OptionError if it can't give what is needed."""
+    missing = [layer for layer in needs.features if layer not in target.options.features]
+    if missing:
+        raise OptionError(
+            f"the adapter needs features of layers {missing}, which this target does not capture; "
+            f"load it with TargetOptions(features={needs.features})"
+        )
+    config = target.config
+    return TargetInfo(
+        architecture="qwen35",
+        vocab_size=config.vocab_size,
+        d_model=config.d_model,
+        n_layers=config.n_layers,
+        eos_ids=config.eos_ids,
+        max_nodes=target.options.max_nodes,
+        backend=target.backend,
+        embed=target.embed if needs.embeddings else None,
+        lm_head=target.lm_head if needs.lm_head else None,
+    )
+
+
+def bind(adapter: Adapter, name: str, target: Qwen35Target) -> None:
+    """Show the adapter its target; whatever goes wrong becomes an OptionError that names it."""
+    try:
+        adapter.bind(target_info(target, adapter.needs()))
+    except MemoryError:
+        raise
+    except Exception as error:
+        what = str(error) if isinstance(error, SpeclaError) else f"{type(error).__name__}: {error}"
+        if repr(name) in what:
+            raise OptionError(what) from error
+        raise OptionError(f"adapter {name!r} can't be used: {what}") from error
