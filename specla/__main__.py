@@ -1,0 +1,7 @@
+"""`python -m specla` is the `specla` command."""
+
+import sys
+
+from specla.cli import main
+
+sys.exit(main())

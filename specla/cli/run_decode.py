@@ -1,0 +1,259 @@
+"""`specla decode` behind the option parser: load, prefill, decode, check, report."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, TypeVar
+
+from specla.adapters.base import Adapter, create_adapter
+from specla.backends.base import Backend, create_backend
+from specla.check import MismatchError, Trace, compare, plain_decode
+from specla.cli.decode_config import DEFAULT_CONTEXT, DecodeConfig
+from specla.cli.interrupt import Interrupt
+from specla.cli.memory import check_memory
+from specla.cli.outcome import DONE, INTERRUPTED, DifferenceError
+from specla.cli.output import is_terminal, utf8_stdout, write_json, write_text
+from specla.cli.progress import Reporter, reporter
+from specla.cli.prompt import prompt_tokens, read_prompt
+from specla.cli.summary import summary_rows, tokens
+from specla.core.sampling import Sampler
+from specla.engine import Request, Session, Stop
+from specla.errors import CapacityError, OptionError, SpeclaError
+from specla.models.load import ModelFile, bundled_model, open_model
+from specla.models.qwen35.target import Qwen35Target, TargetOptions
+from specla.text import TextStream
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a run needs, checked against the model, before the weights are loaded."""
+
+    config: DecodeConfig
+    model: ModelFile
+    backend: Backend
+    adapter: Adapter
+    prompt: list[int]
+    options: TargetOptions
+
+    def settings(self) -> dict[str, Any]:
+        """The settings as they came out, as JSON-able values."""
+        return {
+            **self.config.settings(),
+            "model": str(self.model.path),
+            "backend": self.backend.name,
+            "context": self.options.context,
+        }
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What a run wrote.
+
+    stop: why it ended, in words.  matched: the stop string.  trace, state: only for the check.
+    """
+
+    text: str
+    tokens: list[int]
+    stop: str
+    matched: str | None
+    stats: dict[str, Any]
+    interrupted: bool
+    trace: Trace | None
+    state: dict[str, Any]
+
+
+def run_decode(config: DecodeConfig) -> int:
+    """Decode as configured; returns the exit code. Raises SpeclaError, one line, for bad input."""
+    utf8_stdout()
+    show = reporter(quiet=config.quiet)
+    job = prepare(config)
+    start = perf_counter()
+    with show.step(f"loading {job.model.path}"):
+        target = job.model.target(job.backend, job.options)
+    load_seconds = perf_counter() - start
+    decoded = _decode(job, target, show)
+    show.rows(summary_rows(decoded.stats, job.settings(), decoded.stop, load_seconds))
+    compared = _checked(job, target, decoded, show)
+    if config.json:
+        write_json({**_report(job, decoded, compared), "load_seconds": round(load_seconds, 6)})
+    if isinstance(compared, MismatchError):
+        raise DifferenceError(f"check failed: {compared}")
+    return INTERRUPTED if decoded.interrupted else DONE
+
+
+def prepare(config: DecodeConfig) -> Job:
+    """Read the prompt, open the model and check the settings against it; loads no weights."""
+    text = read_prompt(config)
+    backend = _usable("backend", config.backend, lambda: create_backend(config.backend))
+    adapter = _usable(
+        "adapter",
+        config.adapter,
+        lambda: create_adapter(config.adapter, dict(config.adapter_options)),
+    )
+    features = _usable("adapter", config.adapter, lambda: tuple(adapter.needs().features))
+    model = open_model(config.model or bundled_model())
+    _check_features(config.adapter, features, model)
+    prompt = prompt_tokens(config, text, model.tokenizer)
+    options = TargetOptions(
+        context=_context(config, model, len(prompt)),
+        max_nodes=config.budget + 1,
+        chunk=config.chunk,
+        kv=config.kv,
+        features=features,
+    )
+    for token in config.biased_tokens:
+        if token >= model.config.vocab_size:
+            raise OptionError(
+                f"--logit-bias names token {token}; this model has tokens "
+                f"0..{model.config.vocab_size - 1}"
+            )
+    check_memory(model.config, options)
+    return Job(config, model, backend, adapter, prompt, options)
+
+
+def _context(config: DecodeConfig, model: ModelFile, prompt_length: int) -> int:
+    context = config.context
+    if context is None:
+        context = max(min(DEFAULT_CONTEXT, model.config.context_length), 2)
+    if prompt_length > context:
+        raise CapacityError(
+            f"the prompt has {prompt_length} tokens, more than the context of {context}; "
+            f"shorten it or raise --ctx"
+        )
+    return context
+
+
+def _check_features(adapter: str, features: tuple[int, ...], model: ModelFile) -> None:
+    n_layers = model.config.n_layers
+    for layer in features:
+        if not isinstance(layer, int) or not 0 <= layer < n_layers:
+            raise OptionError(
+                f"adapter {adapter!r} needs features of layer {layer}; this model has layers "
+                f"0..{n_layers - 1}; use another adapter"
+            )
+
+
+def _usable(kind: str, name: str, make: Callable[[], T]) -> T:
+    """Somebody else's code may fail in any way; the user must learn whose it was."""
+    try:
+        return make()
+    except MemoryError:
+        raise
+    except Exception as error:
+        what = str(error) if isinstance(error, SpeclaError) else f"{type(error).__name__}: {error}"
+        if repr(name) in what:
+            raise OptionError(what) from error
+        raise OptionError(f"{kind} {name!r} can't be used: {what}") from error
+
+
+def _decode(job: Job, target: Qwen35Target, show: Reporter) -> Decoded:
+    config = job.config
+    with show.step(f"prefill of {tokens(len(job.prompt))}", "tokens") as advance:
+        if len(job.prompt) > 1:
+            advance(0, len(job.prompt) - 1)
+        session = Session(
+            target, job.adapter, job.prompt, adapter_name=config.adapter, on_prefill=advance
+        )
+    trace = Trace() if config.check else None
+    stream = TextStream(job.model.tokenizer, config.stop)
+    request = Request(
+        max_tokens=config.max_tokens,
+        sampler=Sampler(config.sampling),
+        stop_ids=job.model.stop_ids,
+        budget=config.budget,
+        stop_rule=stream.feed,
+        on_logits=trace.on_logits if trace is not None else None,
+    )
+    output = _Output(shown=not config.json)
+    stop: Stop | None = None
+    with session:
+        try:
+            with Interrupt(session.cancel) as interrupt:
+                for event in session.generate(request):
+                    output.write(stream.take())
+                    stop = event.stop
+            output.write(stream.finish())
+        finally:
+            output.end()
+        return Decoded(
+            text=output.text,
+            tokens=list(session.tokens[len(job.prompt) :]),
+            stop=_reason(stop, stream, interrupt.pressed),
+            matched=stream.matched,
+            stats=session.stats.report(),
+            interrupted=interrupt.pressed,
+            trace=trace,
+            state=target.state_arrays(session.sequence) if trace is not None else {},
+        )
+
+
+class _Output:
+    """Text on standard output as it comes. text: all of it. shown: False only collects."""
+
+    def __init__(self, *, shown: bool) -> None:
+        self._shown = shown
+        self._pieces: list[str] = []
+
+    @property
+    def text(self) -> str:
+        return "".join(self._pieces)
+
+    def write(self, piece: str) -> None:
+        self._pieces.append(piece)
+        if self._shown:
+            write_text(piece)
+
+    def end(self) -> None:
+        """A person's prompt starts on a new line; a file gets the text and nothing else."""
+        if self._shown and is_terminal(sys.stdout) and not self.text.endswith("\n"):
+            write_text("\n")
+
+
+def _reason(stop: Stop | None, stream: TextStream, pressed: bool) -> str:
+    if stop is Stop.STOP_RULE:
+        return f"stop string {stream.matched!r}"
+    if stop is None:
+        stop = Stop.CANCELLED if pressed else Stop.MAX_TOKENS
+    return stop.value
+
+
+def _checked(
+    job: Job, target: Qwen35Target, decoded: Decoded, show: Reporter
+) -> int | MismatchError | None:
+    """Positions found identical to plain decoding, or the difference; None without --check."""
+    if decoded.trace is None:
+        return None
+    decoded.trace.tokens = decoded.tokens
+    with show.step("checking against plain decoding"):
+        plain, plain_state = plain_decode(
+            target, job.prompt, len(decoded.tokens), Sampler(job.config.sampling)
+        )
+    try:
+        positions = compare(decoded.trace, plain, decoded.state, plain_state, len(job.prompt))
+    except MismatchError as difference:
+        return difference
+    show.note(f"check: {positions} positions, logits and state identical to plain decoding")
+    return positions
+
+
+def _report(job: Job, decoded: Decoded, compared: int | MismatchError | None) -> dict[str, Any]:
+    check: dict[str, Any] | None = None
+    if isinstance(compared, int):
+        check = {"identical": True, "positions": compared}
+    elif compared is not None:
+        check = {"identical": False, "difference": str(compared)}
+    return {
+        "text": decoded.text,
+        "prompt_tokens": job.prompt,
+        "tokens": decoded.tokens,
+        "stop": decoded.stop,
+        "stop_string": decoded.matched,
+        "stats": decoded.stats,
+        "settings": job.settings(),
+        "check": check,
+    }

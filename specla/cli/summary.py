@@ -1,0 +1,56 @@
+"""What a run cost and what speculation brought, as labelled lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from specla.cli.progress import Row
+
+_PHASES = ("draft", "verify", "choose", "commit")
+
+
+def summary_rows(
+    stats: Mapping[str, Any], settings: Mapping[str, Any], stop: str, load_seconds: float
+) -> list[Row]:
+    """stats: ``GenerationStats.report()``.  settings: as in the JSON output.  stop: the reason."""
+    rows = [
+        ("adapter", f"{settings['adapter']}, budget {settings['budget']}"),
+        ("backend", f"{settings['backend']}, context {settings['context']}, KV {settings['kv']}"),
+        ("load", f"{load_seconds:.2f} s"),
+        ("prefill", _speed(tokens(stats["prompt_tokens"]), stats["prefill_tokens_per_second"])),
+        (
+            "decode",
+            _speed(
+                f"{tokens(stats['emitted_tokens'])} in {stats['rounds']} rounds",
+                stats["decode_tokens_per_second"],
+            ),
+        ),
+        ("accept length", f"{stats['mean_accept_length']:.2f} on average"),
+        ("accept lengths", histogram(stats["accept_length_histogram"])),
+        ("time", _shares(stats["share"])),
+    ]
+    if stats["refused_proposals"]:
+        refused = f"{stats['refused_proposals']} proposals; the last one: {stats['last_refusal']}"
+        rows.append(("refused", refused))
+    rows.append(("stop", stop))
+    return rows
+
+
+def histogram(counts: Mapping[int, int]) -> str:
+    """``length:rounds`` pairs, shortest first, such as ``1:12 2:5 7:1``."""
+    return " ".join(f"{length}:{count}" for length, count in sorted(counts.items())) or "none"
+
+
+def tokens(count: int) -> str:
+    """The number with its noun."""
+    return f"{count} token" if count == 1 else f"{count} tokens"
+
+
+def _speed(what: str, rate: float) -> str:
+    # a prompt of one token takes no prefill, so it has no speed
+    return f"{what}, {rate:.1f} tokens/s" if rate else what
+
+
+def _shares(share: Mapping[str, float]) -> str:
+    return ", ".join(f"{phase} {100 * share.get(phase, 0.0):.1f}%" for phase in _PHASES)

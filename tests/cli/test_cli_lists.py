@@ -1,0 +1,98 @@
+"""`specla inspect`, `adapters` and `backends`: what they list."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.cli_model import write_model
+
+from specla.adapters.base import Adapter, adapters
+from specla.backends.base import backends
+
+
+def test_inspect(run, model: Path) -> None:
+    shown = run("inspect", model)
+    assert (shown.code, shown.err) == (0, "")
+    lines = dict(line.split("  ", 1) for line in shown.out.splitlines())
+    lines = {label: text.strip() for label, text in lines.items()}
+    assert lines["architecture"] == "qwen35"
+    assert lines["layers"] == "2: 1 Gated DeltaNet, 1 attention"
+    # S: 2 heads of 8 x 8; window: 3 inputs of 2 * 8 + 2 * 8 channels; float32
+    assert lines["state"] == "896 bytes per sequence (recurrent 512 bytes, convolution 384 bytes)"
+    # key 8, update 16, decay 2, input 32; float32
+    assert lines["factor banks"] == "232 bytes per node, 2 banks"
+    assert lines["KV cache"] == "64 bytes per token in f16, 128 bytes in f32"
+    assert lines["served"] == "yes"
+
+
+def test_inspect_as_json(run, model: Path) -> None:
+    shown = run("inspect", model, "--json")
+    found = json.loads(shown.out)
+    assert found["serves"] is True and found["reason"] is None
+    assert found["config"]["d_model"] == 32 and found["state"]["factor_bytes_per_node"] == 232
+
+
+def test_inspect_says_why_a_model_is_not_served(run, tmp_path: Path) -> None:
+    path = write_model(tmp_path / "m.gguf", {"general.architecture": "llama"})
+    shown = run("inspect", path)
+    assert (shown.code, shown.err) == (0, "")
+    assert "served        no: " in shown.out and "'llama'" in shown.out
+    assert json.loads(run("inspect", path, "--json").out)["serves"] is False
+
+
+def test_adapters(run) -> None:
+    shown = run("adapters")
+    assert (shown.code, shown.err) == (0, "")
+    lines = {line.split()[0]: line for line in shown.out.splitlines()}
+    assert list(lines) == ["adapter", "ngram", "none", "replay"]
+    assert "max_match=8" in lines["ngram"] and "path (required)" in lines["replay"]
+    found = {entry["name"]: entry for entry in json.loads(run("adapters", "--json").out)}
+    assert found["ngram"]["options"]["max_match"] == 8
+    assert found["replay"]["required"] == ["path"]
+    assert found["none"] == {
+        "name": "none", "origin": "specla", "options": {}, "required": [], "problem": None
+    }  # fmt: skip
+
+
+def test_an_adapter_that_cannot_be_loaded_is_listed_with_the_reason(
+    run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Point:
+        name, value, dist = "broken", "nowhere:Adapter", None
+
+        def load(self) -> Any:
+            raise ImportError("no module called nowhere")
+
+    monkeypatch.setattr(adapters, "_entry_points", lambda: [Point()])
+    shown = run("adapters")
+    assert shown.code == 0
+    assert "broken" in shown.out and "no module called nowhere" in shown.out
+
+
+def test_options_made_by_a_factory(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True)
+    class Options:
+        depth: int = 3
+
+    class Third(Adapter):
+        pass
+
+    Third.Options = Options
+    monkeypatch.setitem(adapters._factories, "third", lambda: Third)
+    assert "depth=3" in run("adapters").out
+
+
+def test_backends(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    class NoGpu:
+        def __init__(self) -> None:
+            raise RuntimeError("no GPU here")
+
+    monkeypatch.setitem(backends._factories, "gpu", lambda: NoGpu)
+    found = {entry["name"]: entry for entry in json.loads(run("backends", "--json").out)}
+    assert found["numpy"] == {"name": "numpy", "origin": "specla", "problem": None}
+    assert found["gpu"]["problem"] == "RuntimeError: no GPU here"
+    assert "usable" in run("backends").out
