@@ -231,7 +231,7 @@ def test_options_from_text() -> None:
         ({"max_depth": "0"}, ("max_depth", "0", "1 to 4096")),
         ({"max_children": "-1"}, ("max_children", "-1", "1 to 4096")),
         ({"occurrences": "5000"}, ("occurrences", "5000", "1 to 4096")),
-        ({"max_depth": "deep"}, ("max_depth", "deep", "int")),
+        ({"max_depth": "deep"}, ("max_depth", "deep", "a whole number")),
         ({"depth": "3"}, ("depth", "max_depth", "known")),
     ],
 )

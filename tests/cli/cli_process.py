@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 def command(*argv: object) -> list[str]:
     """The command in a process of its own."""
-    return [sys.executable, "-m", "specla.cli", *map(str, argv)]
+    return [sys.executable, "-m", "specla", *map(str, argv)]
 
 
 def environment(**changes: str) -> dict[str, str]:
