@@ -25,10 +25,14 @@ class MismatchError(SpeclaError):
     """Speculative and plain decoding differ: a defect of specla or of a backend."""
 
 
+def canonical_bytes(array: npt.NDArray[Any]) -> bytes:
+    """The bytes of an array; NaN payloads, which are not portable, are unified."""
+    return np.where(np.isnan(array), array.dtype.type(np.nan), array).tobytes()
+
+
 def logits_digest(row: Float32) -> bytes:
-    """16 bytes that stand for a row's bytes; NaN payloads, which are not portable, are unified."""
-    canonical = np.where(np.isnan(row), np.float32(np.nan), row)
-    return blake2b(canonical.tobytes(), digest_size=16).digest()
+    """16 bytes that stand for a row's bytes."""
+    return blake2b(canonical_bytes(row), digest_size=16).digest()
 
 
 @dataclass
@@ -80,19 +84,21 @@ def compare(
 
     Raises MismatchError naming the first position, or the state array, that differs.
     """
-    positions = range(prompt_length, prompt_length + len(plain.tokens))
-    if len(speculative.tokens) != len(plain.tokens):
-        raise MismatchError(
-            f"{len(speculative.tokens)} tokens with speculation, {len(plain.tokens)} without"
-        )
-    for position, ours, theirs in zip(positions, speculative.tokens, plain.tokens, strict=True):
+    shorter = min(len(speculative.tokens), len(plain.tokens))
+    positions = range(prompt_length, prompt_length + shorter)
+    for position, ours, theirs in zip(positions, speculative.tokens, plain.tokens, strict=False):
         if speculative.digests.get(position) != plain.digests[position]:
             raise MismatchError(f"logits differ at position {position}")
         if ours != theirs:
             raise MismatchError(
                 f"tokens differ at position {position}: {ours} with speculation, {theirs} without"
             )
+    if len(speculative.tokens) != len(plain.tokens):
+        raise MismatchError(
+            f"{len(speculative.tokens)} tokens with speculation, {len(plain.tokens)} without: "
+            f"one ends at position {prompt_length + shorter}"
+        )
     for name, array in plain_state.items():
-        if speculative_state[name].tobytes() != array.tobytes():
+        if canonical_bytes(speculative_state[name]) != canonical_bytes(array):
             raise MismatchError(f"the committed state differs: {name}")
     return len(positions)

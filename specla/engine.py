@@ -7,7 +7,8 @@ sequence; it can go on after a stop, and after more tokens are appended.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 
 from specla.adapters.base import Adapter
 from specla.adapters.guard import GuardedAdapter
@@ -15,8 +16,8 @@ from specla.binding import bind
 from specla.core.acceptance import Acceptance, cut, walk
 from specla.core.proposal import Outcome, ReadOnly, SequenceView
 from specla.core.sampling import Sampler
-from specla.core.topology import Tree
-from specla.errors import CapacityError, SpeclaError
+from specla.core.topology import Tree, as_integers
+from specla.errors import CapacityError, LifecycleError, SpeclaError, TopologyError
 from specla.models.qwen35.target import Qwen35Target, Verified
 from specla.request import DEFAULT_BUDGET, Request, Stop, TokenEvent
 from specla.stats import GenerationStats
@@ -33,7 +34,9 @@ class Session:
     After any stop, the state holds every token but the newest, which is the next root, exactly as
     in plain decoding; :meth:`generate` and :meth:`extend` go on from there.
     on_prefill: told (tokens done, tokens in all) after every chunk of a prefill.
-    Raises CapacityError when the prompt is empty or longer than the context.
+    stop: why the last generation ended, or None.
+    Raises CapacityError when the prompt is empty or longer than the context, TopologyError for a
+    token that is not in the vocabulary.
     """
 
     def __init__(
@@ -45,34 +48,47 @@ class Session:
         adapter_name: str = "custom",
         on_prefill: Callable[[int, int], None] | None = None,
     ) -> None:
-        if not len(prompt):
+        tokens = self._validated(target, prompt)
+        if not tokens:
             raise CapacityError("the prompt is empty; give at least one token")
         context = target.options.context
-        if len(prompt) > context:
+        if len(tokens) > context:
             raise CapacityError(
-                f"the prompt has {len(prompt)} tokens, more than the context of {context}; "
+                f"the prompt has {len(tokens)} tokens, more than the context of {context}; "
                 f"shorten it or raise the context size"
             )
         self.target = target
+        self.stop: Stop | None = None
         self._on_prefill = on_prefill
-        self.stats = GenerationStats(prompt_tokens=len(prompt))
+        self.stats = GenerationStats(prompt_tokens=len(tokens))
         self._draft = GuardedAdapter(
             adapter, adapter_name, target.config.vocab_size, self.stats.refuse
         )
         self._cancelled = False
+        self._running = False
         self._opened = False
         self._key = next(_keys)
-        self._tokens: list[int] = [int(token) for token in prompt]
-        self._prompt_length = len(prompt)
+        self._prompt_length = len(tokens)
+        self._tokens = tokens[:1]
         bind(adapter, adapter_name, target)
         self.sequence = target.open()
         try:
-            self._prefill(self._tokens[:-1])
+            self._absorb(tokens[1:])
             self._draft.open(self._view(0, 0))
         except BaseException:
             self.target.close(self.sequence)
             raise
         self._opened = True
+
+    @staticmethod
+    def _validated(target: Qwen35Target, tokens: Sequence[int]) -> list[int]:
+        ids = as_integers(tokens, "tokens")
+        for i, token in enumerate(ids):
+            if not 0 <= token < target.config.vocab_size:
+                raise TopologyError(
+                    f"tokens[{i}] is {token}; token ids are 0..{target.config.vocab_size - 1}"
+                )
+        return list(ids)
 
     @property
     def tokens(self) -> Sequence[int]:
@@ -84,16 +100,32 @@ class Session:
         self._cancelled = True
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Append tokens (a user's next turn, say); the last one becomes the root."""
-        if not len(tokens):
-            return
-        if len(self._tokens) + len(tokens) > self.target.options.context:
+        """Append tokens (a user's next turn, say); the last one becomes the root.
+
+        Refused, with nothing changed, while a generation is unfinished, and for tokens that don't
+        fit or don't exist. If a forward pass fails, the tokens of the chunks before it are in.
+        """
+        self._require_idle("extend")
+        ids = self._validated(self.target, tokens)
+        if len(self._tokens) + len(ids) > self.target.options.context:
             raise CapacityError(
-                f"{len(tokens)} more tokens don't fit the context of "
+                f"{len(ids)} more tokens don't fit the context of "
                 f"{self.target.options.context}; {len(self._tokens)} are in use"
             )
-        self._prefill([self._tokens[-1], *tokens[:-1]])
-        self._tokens += [int(token) for token in tokens]
+        self.stats.prompt_tokens += len(ids)
+        self._absorb(ids)
+
+    def _absorb(self, tokens: list[int]) -> None:
+        """Prefill the root and all of ``tokens`` but the last, which becomes the root."""
+        chunk = self.target.options.chunk
+        with self.stats.timed("prefill"):
+            for start in range(0, len(tokens), chunk):
+                piece = tokens[start : start + chunk]
+                self.target.prefill([(self.sequence, [self._tokens[-1], *piece[:-1]])])
+                self._tokens += piece
+                self.stats.prefilled += len(piece)
+                if self._on_prefill is not None:
+                    self._on_prefill(start + len(piece), len(tokens))
 
     def close(self) -> None:
         """Give everything back. Idempotent."""
@@ -115,22 +147,44 @@ class Session:
         """Emit tokens until a stop. The generator may be closed after any token.
 
         A stop, whatever its cause, takes effect before the commit: tokens that were not emitted
-        never enter the state.
+        never enter the state. One generation at a time: LifecycleError while another is unfinished.
         """
+        self._require_idle("generate")
+        self._running = True
+        self.stop = None
         emitted = 0
         try:
-            while emitted < request.max_tokens and not self._cancelled:
-                if self.sequence.length >= self.target.options.context:
+            while self.stop is None:
+                self.stop = self._stop_between_rounds(request, emitted)
+                if self.stop is not None:
                     return
-                for event in self._round(request, request.max_tokens - emitted):
-                    emitted += 1
-                    yield event
-                    if event.stop is not None:
-                        return
+                # closing(): the round settles here, not when the garbage collector finds it
+                with closing(self._round(request, request.max_tokens - emitted)) as events:
+                    for event in events:
+                        emitted += 1
+                        yield event
         finally:
             self._cancelled = False
+            self._running = False
 
-    def _round(self, request: Request, remaining: int) -> Iterator[TokenEvent]:
+    def _require_idle(self, operation: str) -> None:
+        if not self._opened:
+            raise LifecycleError(f"{operation} on a session that was closed; open a new one")
+        if self._running:
+            raise LifecycleError(
+                f"{operation} while a generation is unfinished; close its generator first"
+            )
+
+    def _stop_between_rounds(self, request: Request, emitted: int) -> Stop | None:
+        if self._cancelled:
+            return Stop.CANCELLED
+        if emitted >= request.max_tokens:
+            return Stop.MAX_TOKENS
+        if self.sequence.length >= self.target.options.context:
+            return Stop.CONTEXT
+        return None
+
+    def _round(self, request: Request, remaining: int) -> Generator[TokenEvent, None, None]:
         room = self.target.options.context - self.sequence.length - 1
         max_depth = min(remaining - 1, room)
         budget = max(min(request.budget, self.target.options.max_nodes - 1), 0)
@@ -143,20 +197,28 @@ class Session:
         try:
             with self.stats.timed("choose"):
                 acceptance = walk(tree, self._chooser(request.sampler, verified))
-            for node, token in zip(acceptance.path, acceptance.emitted(tree), strict=True):
+            emitted = acceptance.emitted(tree)
+            # fetched now: what is verified is valid only until the target's next step
+            rows = [
+                self.target.logits(verified, node)
+                for node in (acceptance.path if request.on_logits is not None else ())
+            ]
+            for token in emitted:
                 position = len(self._tokens) + count
                 if request.on_logits is not None:
-                    request.on_logits(position, self.target.logits(verified, node))
-                stop = self._stop(request, token, count + 1, remaining)
+                    request.on_logits(position, rows[count])
+                self.stop = self._stop_after(request, token, count + 1, remaining)
                 count += 1
-                yield TokenEvent(token, position, stop)
-                if stop is not None:
+                yield TokenEvent(token, position, self.stop)
+                if self._cancelled and self.stop is None:
+                    self.stop = Stop.CANCELLED
+                if self.stop is not None:
                     break
         finally:
             # also when the consumer closed the generator: what it saw is what is committed
             self._settle(acceptance, tree, kept, count, refusal)
 
-    def _stop(self, request: Request, token: int, count: int, remaining: int) -> Stop | None:
+    def _stop_after(self, request: Request, token: int, count: int, remaining: int) -> Stop | None:
         if token in request.stop_ids:
             return Stop.END_OF_TEXT
         if request.stop_rule is not None and request.stop_rule(token):
@@ -194,14 +256,6 @@ class Session:
             self._draft.observe(self._view(0, 0), outcome)
 
     # -- pieces -----------------------------------------------------------------------------------
-
-    def _prefill(self, tokens: Sequence[int]) -> None:
-        chunk = self.target.options.chunk
-        with self.stats.timed("prefill"):
-            for start in range(0, len(tokens), chunk):
-                self.target.prefill([(self.sequence, tokens[start : start + chunk])])
-                if self._on_prefill is not None:
-                    self._on_prefill(min(start + chunk, len(tokens)), len(tokens))
 
     def _view(self, budget: int, max_depth: int) -> SequenceView:
         return SequenceView(

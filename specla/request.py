@@ -28,7 +28,10 @@ class Stop(Enum):
 
 @dataclass(frozen=True)
 class TokenEvent:
-    """One emitted token. position: its index in prompt plus text. stop: set on the last one."""
+    """One emitted token. position: its index in prompt plus text.
+
+    stop: set on the last one, unless the generation is cancelled or closed after that.
+    """
 
     token: int
     position: int
@@ -39,7 +42,7 @@ class TokenEvent:
 class Request:
     """One generation. stop_ids: tokens that end the text (they are emitted, as the last one).
 
-    stop_rule: told every emitted token, says True to stop after it: stop strings, say.
+    stop_rule: told every emitted token but a stop id; True stops after it (stop strings, say).
     on_logits: told (position, logits float32 [vocab]) of every emitted token, for checks.
     """
 

@@ -14,11 +14,14 @@ from typing import Any
 class GenerationStats:
     """Counters of one session. Times are seconds of wall clock.
 
+    prompt_tokens: given, at first and by ``extend``.  prefilled: fed to the target outside rounds.
     accept_lengths: how often a round committed so many tokens, root included; plain decoding
-    commits 1.  refused: proposals that were not verified, with the last reason.
+    commits 1.  refused: calls of the adapter that failed or gave no valid tree; refusal: the last
+    reason.
     """
 
     prompt_tokens: int = 0
+    prefilled: int = 0
     emitted: int = 0
     rounds: int = 0
     rows: int = 0
@@ -66,7 +69,7 @@ class GenerationStats:
             "refused_proposals": self.refused,
             "last_refusal": self.refusal,
             # the last prompt token is the root of the first round, no part of the prefill
-            "prefill_tokens_per_second": _rate(max(self.prompt_tokens - 1, 0), prefill),
+            "prefill_tokens_per_second": _rate(self.prefilled, prefill),
             "decode_tokens_per_second": _rate(self.emitted, decode),
             "seconds": {phase: round(t, 6) for phase, t in sorted(self.seconds.items())},
             "share": {

@@ -17,7 +17,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """Folder of golden files and prompts beside the checkout; tests that need it skip without it."""
+    """Folder of golden files beside the checkout; tests that need it skip without it."""
     folder = REPOSITORY.parent / "shared" / "data"
     if not folder.is_dir():
         pytest.skip(f"golden data not present: {folder.name} folder beside the checkout is missing")

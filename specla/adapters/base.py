@@ -89,6 +89,11 @@ def create_adapter(name: str, options: Mapping[str, str] | None = None) -> Adapt
     Raises OptionError for an unknown name or option (listing the known ones) and for a bad value.
     """
     factory = adapters.get(name)
+    if not (isinstance(factory, type) and issubclass(factory, Adapter)):
+        raise OptionError(
+            f"adapter {name!r} from {adapters.origin(name)} is no subclass of "
+            f"specla.adapters.base.Adapter; tell its author"
+        )
     return factory(parse_options(name, factory.Options, options or {}))
 
 

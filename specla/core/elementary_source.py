@@ -108,8 +108,7 @@ def silu(x):
     return x * sigmoid(x)
 
 @jit
-def log1p_unit(u):
-    s = div(u, u + TWO)
+def twice_atanh(s):
     z = s * s
     p = z * A6 + A5
     p = p * z + A4
@@ -117,6 +116,10 @@ def log1p_unit(u):
     p = p * z + A2
     p = p * z + A1
     return (p * z) * s + (s + s)
+
+@jit
+def log1p_unit(u):
+    return twice_atanh(div(u, u + TWO))
 
 @jit
 def softplus(x):
@@ -136,14 +139,7 @@ def log(x):
     m = where(low, m + m, m)
     e = itof(k) - where(low, ONE, ZERO)
     e = e - where(subnormal, F24, ZERO)
-    s = div(m - ONE, m + ONE)
-    z = s * s
-    p = z * A6 + A5
-    p = p * z + A4
-    p = p * z + A3
-    p = p * z + A2
-    p = p * z + A1
-    y = e * LN2_HIGH + (e * LN2_LOW + ((p * z) * s + (s + s)))
+    y = e * LN2_HIGH + (e * LN2_LOW + twice_atanh(div(m - ONE, m + ONE)))
     y = where(x == ZERO, MINUS_INF, y)
     y = where(x == INF, INF, y)
     y = where(x < ZERO, NAN, y)

@@ -42,7 +42,8 @@ class Phase(Enum):
     CLOSED = "closed"
 
 
-_OPEN = (Phase.EMPTY, Phase.CLEAN, Phase.PENDING, Phase.VERIFIED)
+OPEN_PHASES = (Phase.EMPTY, Phase.CLEAN, Phase.PENDING, Phase.VERIFIED)
+"""Phases in which a sequence can be used."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ class Ledger:
 
     def require_open(self, operation: str) -> None:
         """Raise unless the sequence is neither BROKEN nor CLOSED."""
-        self.require(operation, *_OPEN)
+        self.require(operation, *OPEN_PHASES)
 
     def begin_verify(self) -> None:
         """Legal in every open state; an undecided earlier verify is replaced."""
@@ -228,7 +229,7 @@ class Ledger:
 
     def begin_load(self) -> None:
         """Legal in every state but CLOSED; BROKEN is healed by it."""
-        self.require("restore", *_OPEN, Phase.BROKEN)
+        self.require("restore", *OPEN_PHASES, Phase.BROKEN)
         self._writing = "restore"
 
     def end_load(self, state: LedgerState) -> None:
@@ -243,5 +244,5 @@ class Ledger:
 
     def close(self) -> None:
         """Give the slot back. Legal once."""
-        self.require("close", *_OPEN, Phase.BROKEN)
+        self.require("close", *OPEN_PHASES, Phase.BROKEN)
         self._closed = True

@@ -35,8 +35,8 @@ class PagePool:
         if count > len(self._free):
             raise CapacityError(
                 f"the KV cache needs {count} more pages of {PAGE} positions, but only "
-                f"{len(self._free)} of {self.n_pages} are free; raise the context size or close "
-                f"other sequences"
+                f"{len(self._free)} of {self.n_pages} are free; close sequences, release "
+                f"snapshots or raise the context size"
             )
         pages = [self._free.pop() for _ in range(count)]
         for page in pages:

@@ -28,6 +28,7 @@ class Sequence:
 
     ledger: Ledger
     pages: list[int] = field(default_factory=list)
+    table_stale: bool = True
 
     @property
     def slot(self) -> int:
@@ -104,8 +105,7 @@ class SequenceStore:
     def close(self, sequence: Sequence) -> None:
         """Give slot and pages back."""
         sequence.ledger.close()
-        self._release_pages(sequence.pages)
-        sequence.pages = []
+        self._switch_pages(sequence, [])
         if self._poison:
             self._poison_slot(sequence.slot)
         self._free_slots.append(sequence.slot)
@@ -137,22 +137,34 @@ class SequenceStore:
                 f"{last} positions don't fit the cache of {self.kv.shape.context}; "
                 f"raise the context size"
             )
-        shared = [
-            i
-            for i in range(first // PAGE, len(sequence.pages))
-            if self._page_pool.is_shared(sequence.pages[i])
-        ]
-        n_new = max(pages_for(last) - len(sequence.pages), 0)
-        if not shared and not n_new:
-            return
-        fresh = self._page_pool.take(len(shared) + n_new)
-        for i in shared:
-            page = fresh.pop(0)
-            self._copy_page(sequence.pages[i], page)
-            self._release_pages([sequence.pages[i]])
-            sequence.pages[i] = page
-        sequence.pages += fresh
-        self._upload_page_table(sequence)
+        pages = list(sequence.pages)
+        in_reach = range(first // PAGE, min(len(pages), pages_for(last)))
+        shared = [i for i in in_reach if self._page_pool.is_shared(pages[i])]
+        n_new = max(pages_for(last) - len(pages), 0)
+        if shared or n_new:
+            fresh = self._page_pool.take(len(shared) + n_new)
+            try:
+                for i, page in zip(shared, fresh, strict=False):
+                    self._copy_page(pages[i], page)
+                    pages[i] = page
+            except BaseException:
+                self._page_pool.release(fresh)
+                raise
+            self._switch_pages(sequence, pages + fresh[len(shared) :])
+        if sequence.table_stale:
+            self._upload_page_table(sequence)
+            sequence.table_stale = False
+
+    def _switch_pages(self, sequence: Sequence, pages: list[int]) -> None:
+        """Hold ``pages``, references to which have been taken, instead of the present ones.
+
+        In this order a failure between two lines can leak a page, but never leave one with two
+        writers or the device with an old table.
+        """
+        dropped = [page for page in sequence.pages if page not in pages]
+        sequence.table_stale = True
+        sequence.pages = pages
+        self._release_pages(dropped)
 
     def _copy_page(self, source: int, target: int) -> None:
         everything = slice(None)
@@ -245,7 +257,7 @@ class SequenceStore:
             )
             for (target, target_index), (source, source_index) in pairs:
                 self.backend.copy(target, target_index, source, source_index)
-            self._adopt_pages(twin, sequence.pages)
+            self._adopt_pages(twin, self._committed_pages(sequence))
         except BaseException:
             self.close(twin)
             raise
@@ -258,8 +270,13 @@ class SequenceStore:
         state = sequence.ledger.save()
         parts = self._parts(sequence.slot, state)
         arrays = tuple(self._copy_out(array, index) for array, index in parts)
-        self._page_pool.share(sequence.pages)
-        return Snapshot(state, list(sequence.pages), arrays)
+        pages = self._committed_pages(sequence)
+        self._page_pool.share(pages)
+        return Snapshot(state, pages, arrays)
+
+    def _committed_pages(self, sequence: Sequence) -> list[int]:
+        """Without the room that was made for a wide tree."""
+        return sequence.pages[: pages_for(sequence.length)]
 
     def _copy_out(self, array: Any, index: Any) -> Any:
         kept = self.backend.empty(tuple(self.backend.view(array, index).shape))
@@ -279,12 +296,13 @@ class SequenceStore:
 
     def _adopt_pages(self, sequence: Sequence, pages: list[int]) -> None:
         self._page_pool.share(pages)
-        self._release_pages(sequence.pages)
+        before = sequence.pages
+        sequence.table_stale = True
         sequence.pages = list(pages)
-        self._upload_page_table(sequence)
+        self._release_pages(before)
 
     def release(self, snapshot: Snapshot) -> None:
         """Give a snapshot's pages back."""
         if not snapshot.released:
-            self._release_pages(snapshot.pages)
             snapshot.released = True
+            self._release_pages(snapshot.pages)

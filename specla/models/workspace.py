@@ -16,11 +16,18 @@ class Workspace:
         self._poison = poison
         self._buffers: dict[tuple[str, tuple[int, ...], str], Any] = {}
 
-    def rows(self, name: str, n: int, *shape: int, dtype: str = "float32") -> Any:
-        """[n, *shape]; undefined content (NaN in test builds)."""
+    def rows(
+        self, name: str, n: int, *shape: int, dtype: str = "float32", capacity: int | None = None
+    ) -> Any:
+        """[n, *shape]; undefined content (NaN in test builds).
+
+        capacity: rows to allocate where the usual number would waste memory (logits of a large
+        vocabulary); exceeded, the buffer is made anew at full capacity.
+        """
         key = (name, shape, dtype)
-        if key not in self._buffers:
-            self._buffers[key] = self._backend.empty((self.capacity, *shape), dtype)
+        wanted = self.capacity if capacity is None or n > capacity else capacity
+        if key not in self._buffers or self._buffers[key].shape[0] < n:
+            self._buffers[key] = self._backend.empty((wanted, *shape), dtype)
         view = self._backend.rows(self._buffers[key], n)
         if self._poison:
             self._backend.poison(view)

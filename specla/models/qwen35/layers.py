@@ -34,9 +34,9 @@ class Step:
     ledgers: tuple[Ledger, ...]
     verify: bool
 
-    def rows(self, name: str, *shape: int) -> Any:
+    def rows(self, name: str, *shape: int, capacity: int | None = None) -> Any:
         """Scratch [N, *shape]."""
-        return self.workspace.rows(name, self.plan.n_rows, *shape)
+        return self.workspace.rows(name, self.plan.n_rows, *shape, capacity=capacity)
 
     @contextmanager
     def folding(self, what: str, layer: int) -> Iterator[None]:
@@ -50,7 +50,13 @@ class Step:
                 stack.enter_context(fold(layer))
             yield
 
-    def project(self, x: Any, weights: tuple[Weight, ...], names: tuple[str, ...]) -> list[Any]:
+    def project(
+        self,
+        x: Any,
+        weights: tuple[Weight, ...],
+        names: tuple[str, ...],
+        capacity: int | None = None,
+    ) -> list[Any]:
         """x W^T for several matrices that share an input, which is quantised once at most."""
         quantised = None
         if any(weight.quantised for weight in weights):
@@ -58,7 +64,7 @@ class Step:
             self.backend.quantise(x, quantised)
         results = []
         for weight, name in zip(weights, names, strict=True):
-            out = self.rows(name, weight.source.rows)
+            out = self.rows(name, weight.source.rows, capacity=capacity)
             if weight.quantised:
                 self.backend.linear_quantised(quantised, weight, out)  # type: ignore[arg-type]
             else:

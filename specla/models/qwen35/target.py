@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specla.backends.base import Backend, QuantisedRows, RotaryTable
+from specla.core.lifecycle import OPEN_PHASES, Phase
 from specla.core.plan import build_plan
 from specla.core.topology import Forest, Tree
 from specla.errors import CapacityError, OptionError
@@ -70,7 +71,8 @@ class Qwen35Target:
             (options.features, config.d_model),
             poison=options.poison,
         )
-        capacity = max(options.chunk, options.max_nodes * options.slots)
+        self._verify_rows = options.max_nodes * options.slots
+        capacity = max(options.chunk, self._verify_rows)
         self._workspace = Workspace(backend, capacity, poison=options.poison)
 
     @cached_property
@@ -124,19 +126,29 @@ class Qwen35Target:
         folded first. logits: also return those of every row. Raises CapacityError, LifecycleError,
         TopologyError with nothing changed; any other failure leaves the sequences BROKEN.
         """
+        trees = [self._run_of(tokens) for _, tokens in items]
+        self._check(items, trees, "prefill", (Phase.EMPTY, Phase.CLEAN, Phase.PENDING))
+        total = sum(map(len, trees))
+        if total > self.options.chunk:
+            raise CapacityError(
+                f"{total} tokens in one prefill step; the chunk is {self.options.chunk}"
+            )
+        for sequence, tree in zip((s for s, _ in items), trees, strict=True):
+            self.store.reserve(sequence, len(tree))
         for sequence, _ in items:
-            if sequence.ledger.pending_count:
-                self.store.flush(sequence)
-            sequence.ledger.begin_prefill()
-        trees = [Tree.build(t, range(-1, len(t) - 1), **self._limits) for _, t in items]
+            self.store.flush(sequence)
+        step, forest = self._lay_out(items, trees, verify=False)
         with ExitStack() as stack:
-            step, forest = self._begin(items, trees, verify=False)
             for sequence, _ in items:
                 stack.enter_context(sequence.ledger.writing("a prefill"))
-            result = self._run(step, forest, logits=logits)
+            x = self._trunk(step)
             for (sequence, _), tree in zip(items, trees, strict=True):
                 sequence.ledger.end_prefill(len(tree))
-        return result
+        return self._head(step, forest, x) if logits else None
+
+    def _run_of(self, tokens: Seq[int]) -> Tree:
+        """Committed tokens as a chain, validated."""
+        return Tree.build(tokens, range(-1, len(tokens) - 1), vocab_size=self.config.vocab_size)
 
     def verify(self, items: Seq[tuple[Sequence, Tree]]) -> Verified:
         """Run a tree per sequence and return the logits of all nodes; nothing is decided yet.
@@ -145,7 +157,8 @@ class Qwen35Target:
         LifecycleError, TopologyError with nothing changed; after any other failure a sequence can
         be verified or flushed again, unless its phase says BROKEN.
         """
-        for _, tree in items:
+        trees = [tree for _, tree in items]
+        for tree in trees:
             if len(tree) > self.options.max_nodes:
                 raise CapacityError(
                     f"a tree of {len(tree)} nodes; the factor banks hold {self.options.max_nodes}"
@@ -154,44 +167,43 @@ class Qwen35Target:
                 raise CapacityError(
                     f"token {max(tree.tokens)} is not in the vocabulary of {self.config.vocab_size}"
                 )
-        step, forest = self._begin(items, [tree for _, tree in items], verify=True)
+        self._check(items, trees, "verify", OPEN_PHASES)
+        for sequence, tree in items:
+            self.store.reserve(sequence, len(tree))
+        step, forest = self._lay_out(items, trees, verify=True)
         for sequence, _ in items:
             sequence.ledger.begin_verify()
-        result = self._run(step, forest, logits=True)
+        x = self._trunk(step)
         for sequence, tree in items:
             sequence.ledger.end_verify(tree)
-        if result is None:
-            raise CapacityError("a verify without rows")
-        return result
+        return self._head(step, forest, x)
 
-    @property
-    def _limits(self) -> dict[str, int]:
-        return {"max_nodes": self.options.chunk, "vocab_size": self.config.vocab_size}
-
-    def _begin(
-        self, items: Seq[tuple[Sequence, Any]], trees: list[Tree], *, verify: bool
-    ) -> tuple[Step, Forest]:
-        """Check and reserve, then lay the step out. Raises before anything changes."""
-        forest = Forest(tuple(trees))
-        if forest.rows > self._workspace.capacity:
-            raise CapacityError(
-                f"{forest.rows} rows in one step; there is room for {self._workspace.capacity}"
-            )
+    def _check(
+        self,
+        items: Seq[tuple[Sequence, Any]],
+        trees: list[Tree],
+        operation: str,
+        legal: tuple[Phase, ...],
+    ) -> None:
+        """Everything that can be refused, before anything changes."""
         sequences = [sequence for sequence, _ in items]
         if len({id(s) for s in sequences}) != len(sequences):
             raise CapacityError("a sequence is named twice in one step; name each once")
         for sequence, tree in zip(sequences, trees, strict=True):
-            if verify:
-                sequence.ledger.require_open("verify")
+            sequence.ledger.require(operation, *legal)
             deepest = sequence.length + max(tree.depths) + 1
             if deepest > self.options.context:
                 raise CapacityError(
                     f"{deepest} positions don't fit the context of {self.options.context}; "
                     f"raise the context size"
                 )
-        for sequence, tree in zip(sequences, trees, strict=True):
-            self.store.reserve(sequence, len(tree))
-        plan = build_plan(forest, [sequence.ledger.place() for sequence in sequences])
+
+    def _lay_out(
+        self, items: Seq[tuple[Sequence, Any]], trees: list[Tree], *, verify: bool
+    ) -> tuple[Step, Forest]:
+        forest = Forest(tuple(trees))
+        ledgers = tuple(sequence.ledger for sequence, _ in items)
+        plan = build_plan(forest, [ledger.place() for ledger in ledgers])
         step = Step(
             backend=self.backend,
             workspace=self._workspace,
@@ -200,13 +212,14 @@ class Qwen35Target:
             kv=self.store.kv,
             table=self._table,
             plan=self.store.upload_plan(plan),
-            ledgers=tuple(sequence.ledger for sequence in sequences),
+            ledgers=ledgers,
             verify=verify,
         )
         return step, forest
 
-    def _run(self, step: Step, forest: Forest, *, logits: bool) -> Verified | None:
-        backend, n = self.backend, step.plan.n_rows
+    def _trunk(self, step: Step) -> Any:
+        """All layers: the residual stream [N, d_model]."""
+        backend = self.backend
         x = step.rows("x", self.config.d_model)
         backend.embed(step.plan.tokens, self.embedding, x)
         for i, layer in enumerate(self._layers):
@@ -214,12 +227,14 @@ class Qwen35Target:
             if self.store.features is not None and i in self.options.features:
                 index = self.options.features.index(i)
                 backend.feature_write(x, self.store.features, index, step.plan)
-        if not logits:
-            return None
-        normed = self._workspace.rows("normed", n, self.config.d_model)
-        backend.rms_norm(x, self._output_norm, self.config.rms_eps, normed)
-        (result,) = step.project(normed, (self.output,), ("logits",))
-        return Verified(result, forest.offsets)
+        return x
+
+    def _head(self, step: Step, forest: Forest, x: Any) -> Verified:
+        """Final norm and logits of all rows."""
+        normed = step.rows("normed", self.config.d_model)
+        self.backend.rms_norm(x, self._output_norm, self.config.rms_eps, normed)
+        (logits,) = step.project(normed, (self.output,), ("logits",), self._verify_rows)
+        return Verified(logits, forest.offsets)
 
     # -- what a draft model may ask for ------------------------------------------------------------
 
@@ -250,15 +265,16 @@ class Qwen35Target:
     def argmax(self, verified: Verified) -> npt.NDArray[np.int32]:
         """Greedy token of every row, int32 [N] on the host."""
         n = verified.offsets[-1]
-        out = self._workspace.rows("argmax", n, dtype="int32")
+        out = self._workspace.rows("argmax", n, dtype="int32", capacity=self._verify_rows)
         self.backend.argmax(verified.logits, out)
         return self.backend.download(out)
 
     def top_k(self, verified: Verified, k: int) -> tuple[Float32, npt.NDArray[np.int32]]:
         """The k best logits of every row and their ids, [N, k] each on the host."""
         n = verified.offsets[-1]
-        values = self._workspace.rows("top values", n, k)
-        ids = self._workspace.rows("top ids", n, k, dtype="int32")
+        rows = self._verify_rows
+        values = self._workspace.rows("top values", n, k, capacity=rows)
+        ids = self._workspace.rows("top ids", n, k, dtype="int32", capacity=rows)
         self.backend.top_k(verified.logits, k, values, ids)
         return self.backend.download(values), self.backend.download(ids)
 

@@ -7,14 +7,13 @@ them again must give the golden files' bytes, which proves the converter right.
 
 from __future__ import annotations
 
-import json
-import urllib.request
 from pathlib import Path
 
 import numpy as np
 import pytest
 from models.convert import hf_build as build
 from models.convert.gguf_to_hf import write_hf
+from support.llama_cpp import llama_greedy
 
 from specla.models.convert import convert_qwen35
 from specla.models.gguf import GgufFile
@@ -86,30 +85,6 @@ def test_checkpoints_that_transformers_writes(tmp_path: Path, changes: dict[str,
     if c["tie_word_embeddings"]:
         del tensors["lm_head.weight"]
     check_values(GgufFile.open(done.path), expected(c, tensors, "model."))
-
-
-def llama_greedy(path: Path, ids: list[int], count: int) -> list[int]:
-    """Greedy continuation of a prompt by llama.cpp, as token ids."""
-    xllamacpp = pytest.importorskip("xllamacpp")
-    parameters = xllamacpp.CommonParams()
-    parameters.model.path = str(path)
-    parameters.n_ctx = 256
-    parameters.n_parallel = 1
-    parameters.cpuparams.n_threads = 1
-    parameters.warmup = False
-    parameters.cache_type_k = parameters.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-    parameters.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    parameters.fit_params = False
-    server = xllamacpp.Server(parameters)
-    # its own HTTP endpoint: the Python call returns text, not token ids
-    body = {"prompt": ids, "n_predict": count, "temperature": 0.0, "return_tokens": True}
-    request = urllib.request.Request(
-        f"{server.listening_address}/completion",
-        data=json.dumps(body | {"ignore_eos": True}).encode(),
-        headers={"Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return list(json.load(answer)["tokens"])
 
 
 @pytest.mark.oracle
