@@ -19,7 +19,7 @@ from pathlib import Path
 from time import perf_counter
 
 from specla.adapters.base import Adapter, create_adapter
-from specla.backends.base import create_backend
+from specla.backends import create_backend
 from specla.check import MismatchError, Trace, compare, plain_decode
 from specla.core.sampling import Sampler, SamplingParams
 from specla.engine import Request, Session

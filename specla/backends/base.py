@@ -3,14 +3,20 @@
 Model code is written once, against this class. Arrays are the backend's own and opaque to it.
 Rules that hold for every kernel:
 
-* ``out`` arguments are written in full and nothing else is, unless the docstring says so.
+* ``out`` arguments are contiguous, are written in full, and nothing else is, unless the docstring
+  says so. They don't overlap the inputs, except where it is allowed.
 * Every value is a function of its own row (and, where named, of its sequence's state): never of
   the other rows of the batch, of tiles, threads or launch shape. docs/arithmetic.md fixes each
   operation and its order, so all backends produce the same bits.
-* Inputs may be strided along leading axes (views made by ``rows`` and ``columns``); the last axis
-  is contiguous.
-* Nothing inside a step needs the host. What crosses is the uploaded plan, the token ids that
-  ``argmax`` returns, and the few logits that a sampler asks for.
+* Inputs are contiguous, but for these, which may be views with strided leading axes: ``x`` of
+  ``rms_norm`` and ``l2_norm``, ``v`` of ``gdn_verify`` and ``gdn_prefill``, ``gate`` of
+  ``sigmoid_gate``.
+* Nothing inside a step needs the host. What crosses to the device is the uploaded plan of a step
+  or commit and changed page tables; what comes back is the token ids of ``argmax`` and the few
+  logits that a sampler asks for.
+* Kernels and uploads of one backend take effect in the order of the calls. An ``upload`` has read
+  its host array when it returns. Where kernels run asynchronously, a failure may surface in a
+  later call; such a backend must not report a step as done before it is (``download`` waits).
 
 Shapes use N rows, H heads, and the names of :class:`~specla.backends.pools.RecurrentShape`.
 All arrays are float32 unless said otherwise.
@@ -27,8 +33,7 @@ import numpy.typing as npt
 
 from specla.backends.pools import FeaturePool, KvPool, KvShape, RecurrentPool, RecurrentShape
 from specla.backends.weights import WeightSource
-from specla.core.plan import StepPlan
-from specla.core.registry import Registry
+from specla.core.plan import CommitPlan, StepPlan
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,7 @@ class Backend(ABC):
 
     # -- pools (the defaults serve any backend whose arrays live where empty() puts them) ---
 
-    def recurrent_pool(self, shape: RecurrentShape, boundaries: int) -> RecurrentPool:
+    def recurrent_pool(self, shape: RecurrentShape) -> RecurrentPool:
         """Allocate durable state and banks; state and windows start at zero."""
         s, slots, layers = shape, shape.slots, shape.layers
         state = (s.value_heads, s.key_dim, s.value_dim)
@@ -132,7 +137,7 @@ class Backend(ABC):
             delta=self.empty((*bank, s.value_heads, s.value_dim)),
             decay=self.empty((*bank, s.value_heads)),
             inputs=self.empty((*bank, s.channels)),
-            boundary=self.empty((max(boundaries, 1), *state)),
+            boundary=self.empty((shape.boundaries, *state)),
         )
 
     def kv_pool(self, shape: KvShape) -> KvPool:
@@ -227,6 +232,7 @@ class Backend(ABC):
         ``plan.pending_window[layer]`` inputs of the pending bank are folded into the sequence's
         window, which is written; ancestors beyond the root are read from it. The raw inputs of
         all rows go to the current bank. Taps are added from the youngest to the oldest.
+        The window is read by all rows after it is written: row-parallel kernels need two phases.
         """
 
     @abstractmethod
@@ -283,11 +289,9 @@ class Backend(ABC):
         """Only the fold of ``conv_verify``."""
 
     @abstractmethod
-    def gather(
-        self, pool: RecurrentPool, slot: int, source_bank: int, nodes: Any, count: int
-    ) -> None:
-        """Copy the factors of ``nodes`` (int32 [count], distinct, in path order) of one slot, all
-        layers, from ``source_bank`` to entries 0..count-1 of the other bank."""
+    def gather(self, pool: RecurrentPool, commit: CommitPlan) -> None:
+        """Copy the factors of each sequence's accepted nodes, all layers, from its source bank to
+        entries 0, 1, ... of the other bank."""
 
     # -- attention ---------------------------------------------------------------------------
 
@@ -306,9 +310,9 @@ class Backend(ABC):
         (docs/arithmetic.md, section 5)."""
 
     @abstractmethod
-    def kv_move(self, kv: KvPool, slot: int, source: Any, target: Any, count: int) -> None:
-        """Move cache rows ``source[i]`` to ``target[i]`` (int32 [count], both ascending,
-        target[i] < source[i]) of one slot in all layers, as if all were read before any write."""
+    def kv_move(self, kv: KvPool, commit: CommitPlan) -> None:
+        """Move cache rows ``move_from`` to ``move_to`` of each sequence in all layers, as if all
+        were read before any write."""
 
     # -- features ------------------------------------------------------------------------------
 
@@ -317,9 +321,7 @@ class Backend(ABC):
         """Store x [N, d_model] as feature ``index`` of each row, at ``plan.kv_row``."""
 
     @abstractmethod
-    def feature_move(
-        self, features: FeaturePool, slot: int, source: Any, target: Any, count: int
-    ) -> None:
+    def feature_move(self, features: FeaturePool, commit: CommitPlan) -> None:
         """As ``kv_move``, for captured features."""
 
     # -- choices ------------------------------------------------------------------------------
@@ -333,24 +335,3 @@ class Backend(ABC):
     def top_k(self, logits: Any, k: int, values_out: Any, ids_out: Any) -> None:
         """values_out, ids_out (int32) [N, k] = the k largest entries, descending, ties by
         ascending index, NaN counted as -inf."""
-
-
-backends: Registry[type[Backend]] = Registry("backend", "specla.backends")
-"""All backends by name. A new one is added here, or by the entry-point group."""
-
-
-def _load_numpy() -> type[Backend]:
-    from specla.backends.numpy.backend import NumpyBackend
-
-    return NumpyBackend
-
-
-backends.register("numpy", _load_numpy)
-
-
-def create_backend(name: str) -> Backend:
-    """The backend called ``name``; "auto" is the best one for this machine.
-
-    Raises OptionError for an unknown name, listing the known ones.
-    """
-    return backends.get("numpy" if name == "auto" else name)()

@@ -34,6 +34,11 @@ class RecurrentShape:
         return 2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
 
     @property
+    def boundaries(self) -> int:
+        """Most boundary states of one step: a parent of a light child has two children at least."""
+        return max(self.slots * self.nodes // 2, 1)
+
+    @property
     def state_bytes(self) -> int:
         """Durable bytes of one sequence: recurrent state and convolution window."""
         state = self.value_heads * self.key_dim * self.value_dim

@@ -23,7 +23,7 @@ def command(as_json: bool) -> None:
 
 def listed() -> list[dict[str, str | None]]:
     """name, origin and problem (None: usable) of each backend."""
-    from specla.backends.base import backends
+    from specla.backends import backends
 
     return [
         {"name": name, "origin": backends.origin(name), "problem": _problem(name)}
@@ -32,7 +32,7 @@ def listed() -> list[dict[str, str | None]]:
 
 
 def _problem(name: str) -> str | None:
-    from specla.backends.base import create_backend
+    from specla.backends import create_backend
     from specla.errors import SpeclaError
 
     try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from specla.adapters import adapters
 from specla.adapters.base import parse_options
-from specla.backends.base import backends
+from specla.backends import backends
 from specla.core.sampling import SamplingParams
 from specla.errors import OptionError
 

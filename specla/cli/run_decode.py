@@ -9,7 +9,8 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from specla.adapters.base import Adapter, create_adapter
-from specla.backends.base import Backend, create_backend
+from specla.backends import create_backend
+from specla.backends.base import Backend
 from specla.check import MismatchError, Trace, compare, plain_decode
 from specla.cli.decode_config import DEFAULT_CONTEXT, DecodeConfig
 from specla.cli.interrupt import Interrupt

@@ -1,18 +1,20 @@
-"""Everything a forward step needs to know about its forest, as flat integer arrays.
+"""What a step and a commit need to know about their sequences, as flat integer arrays.
 
 Built on the host from the trees, the schedule and each sequence's place; uploaded once; after that
-no kernel of the step needs the host. N rows (nodes), B sequences, L recurrent layers, C chains.
+no kernel needs the host. N rows (nodes), B sequences, L recurrent layers, C chains, W waves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from itertools import accumulate
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from specla.core.banks import BankMove
 from specla.core.schedule import Schedule, heavy_light
 from specla.core.topology import Forest
 
@@ -49,15 +51,17 @@ class StepPlan:
                          in its tree. Equal to ``position`` on a chain.
       path_start [N]     the row's ancestors by depth, itself last, are the first
                          ``position - committed + 1`` entries of ``paths`` from here
-    paths [P]            cache rows; rows of one chain share a path
+    paths [P]            cache rows; rows of one chain share a path; P <= ((N + 1) / 2) ** 2
     Per sequence:
       slot [B], committed [B], pending_bank [B]
       row_offset [B + 1] first row of each sequence
       pending_state [L, B], pending_window [L, B]
-    Schedule (core/schedule.py), chains in wave order:
+    Schedule (core/schedule.py), chains in wave order; C <= N:
       chain_rows [N], chain_offset [C + 1], chain_sequence [C], chain_source [C]
+      wave_offset [W + 1]  first chain of each wave, then C
       boundary_of_row [N]
-    Host integers: n_rows, n_sequences, n_boundaries; wave_offset: first chain of each wave.
+    counts [4]           N, B, C, W again, for kernels that are launched for more
+    Host integers, for kernels that are launched to measure: n_rows, n_sequences.
     """
 
     tokens: Any
@@ -77,20 +81,45 @@ class StepPlan:
     chain_offset: Any
     chain_sequence: Any
     chain_source: Any
+    wave_offset: Any
     boundary_of_row: Any
+    counts: Any
     n_rows: int
     n_sequences: int
-    n_boundaries: int
-    wave_offset: tuple[int, ...]
 
-    def map_arrays(self, convert: Callable[[str, Int32], Any]) -> StepPlan:
-        """The same plan with each array replaced by ``convert(name, array)``: the upload."""
-        changed = {
-            field.name: convert(field.name, getattr(self, field.name))
-            for field in fields(self)
-            if isinstance(getattr(self, field.name), np.ndarray)
-        }
-        return replace(self, **changed)
+
+@dataclass(frozen=True)
+class CommitPlan:
+    """What accepted paths must copy, for those of B sequences whose path is no prefix of the node
+    order (the others only rotate their banks). int32 arrays, as in :class:`StepPlan`.
+
+    slot, source_bank [B]; the factors go to entries 0, 1, ... of the other bank
+    node_offset [B + 1], nodes [M]               distinct entries of the source bank, in path order
+    move_offset [B + 1], move_from, move_to [P]  rows of the KV cache and of captured features; per
+                                                 sequence both ascend and move_to < move_from
+    """
+
+    slot: Any
+    source_bank: Any
+    node_offset: Any
+    nodes: Any
+    move_offset: Any
+    move_from: Any
+    move_to: Any
+    n_sequences: int
+
+
+Plan = TypeVar("Plan", StepPlan, CommitPlan)
+
+
+def map_arrays(plan: Plan, convert: Callable[[str, Int32], Any]) -> Plan:
+    """The same plan with each array replaced by ``convert(name, array)``: the upload."""
+    changed = {
+        field.name: convert(field.name, getattr(plan, field.name))
+        for field in fields(plan)
+        if isinstance(getattr(plan, field.name), np.ndarray)
+    }
+    return replace(plan, **changed)
 
 
 def _int32(values: Sequence[Any] | Sequence[Sequence[int]]) -> Int32:
@@ -152,9 +181,33 @@ def build_plan(forest: Forest, places: Sequence[Place]) -> StepPlan:
         chain_offset=_int32(chain_offset),
         chain_sequence=_int32([chain.sequence for chain in schedule.chains]),
         chain_source=_int32([chain.source for chain in schedule.chains]),
+        wave_offset=_int32(schedule.wave_offsets),
         boundary_of_row=_int32(schedule.boundary_of_row),
+        counts=_int32(
+            [
+                forest.rows,
+                len(forest.trees),
+                len(schedule.chains),
+                len(schedule.wave_offsets) - 1,
+            ]
+        ),
         n_rows=forest.rows,
         n_sequences=len(forest.trees),
-        n_boundaries=schedule.n_boundaries,
-        wave_offset=schedule.wave_offsets,
+    )
+
+
+def build_commit_plan(items: Sequence[tuple[int, int, BankMove]]) -> CommitPlan:
+    """Lay out the copies of a commit: (slot, committed positions, move) of each sequence."""
+    nodes = [move.gather for _, _, move in items]
+    moves = [[(a + length, b + length) for a, b in move.moves] for _, length, move in items]
+    flat = [pair for pairs in moves for pair in pairs]
+    return CommitPlan(
+        slot=_int32([slot for slot, _, _ in items]),
+        source_bank=_int32([move.source_bank for _, _, move in items]),
+        node_offset=_int32([0, *accumulate(map(len, nodes))]),
+        nodes=_int32([node for path in nodes for node in path]),
+        move_offset=_int32([0, *accumulate(map(len, moves))]),
+        move_from=_int32([source for source, _ in flat]),
+        move_to=_int32([target for _, target in flat]),
+        n_sequences=len(items),
     )

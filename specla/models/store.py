@@ -6,6 +6,7 @@ pools: where it lies). It knows no layer of any model.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,10 +15,9 @@ import numpy.typing as npt
 
 from specla.backends.base import Backend
 from specla.backends.pools import FeaturePool, KvPool, KvShape, RecurrentPool, RecurrentShape
-from specla.core.banks import BankMove
 from specla.core.lifecycle import Ledger, LedgerState, Phase
 from specla.core.paging import PAGE, PagePool, pages_for
-from specla.core.plan import StepPlan, build_plan
+from specla.core.plan import CommitPlan, Plan, build_commit_plan, build_plan, map_arrays
 from specla.core.topology import Forest, Tree
 from specla.errors import CapacityError, LifecycleError
 
@@ -73,9 +73,7 @@ class SequenceStore:
         poison: bool = False,
     ) -> None:
         self.backend = backend
-        self.recurrent: RecurrentPool = backend.recurrent_pool(
-            recurrent, boundaries=recurrent.slots * recurrent.nodes // 2
-        )
+        self.recurrent: RecurrentPool = backend.recurrent_pool(recurrent)
         self.kv: KvPool = backend.kv_pool(kv)
         self.features: FeaturePool | None = None
         if features is not None and features[0]:
@@ -83,7 +81,7 @@ class SequenceStore:
         self._page_pool = PagePool(kv.pages)
         self._free_slots = list(range(recurrent.slots - 1, -1, -1))
         self._poison = poison
-        self._index_buffers: dict[tuple[str, tuple[int, ...]], Any] = {}
+        self._index_buffers: dict[tuple[tuple[str, str], tuple[int, ...]], Any] = {}
         if poison:
             for slot in range(recurrent.slots):
                 self._poison_slot(slot)
@@ -186,22 +184,29 @@ class SequenceStore:
         cache and captured features move onto the spine. Raises LifecycleError without a verify,
         TopologyError for a path that is not one; then nothing has changed.
         """
-        acceptance = sequence.ledger.plan_commit(path)
-        with sequence.ledger.writing("a commit"):
-            if acceptance.gather:
-                self._move(sequence, acceptance)
-            sequence.ledger.end_commit(acceptance)
+        self.commit_all([(sequence, path)])
 
-    def _move(self, sequence: Sequence, acceptance: BankMove) -> None:
-        backend, slot = self.backend, sequence.slot
-        nodes = self._upload("gather", np.asarray(acceptance.gather, dtype=np.int32))
-        backend.gather(self.recurrent, slot, acceptance.source_bank, nodes, len(acceptance.gather))
-        moves = np.asarray(acceptance.moves, dtype=np.int32) + sequence.length
-        source = self._upload("move from", moves[:, 0])
-        target = self._upload("move to", moves[:, 1])
-        backend.kv_move(self.kv, slot, source, target, len(moves))
+    def commit_all(self, items: list[tuple[Sequence, object]]) -> None:
+        """:meth:`commit` for several sequences of a batch: one gather and one move for all."""
+        moves = [sequence.ledger.plan_commit(path) for sequence, path in items]
+        with ExitStack() as stack:
+            for sequence, _ in items:
+                stack.enter_context(sequence.ledger.writing("a commit"))
+            copies = [
+                (sequence.slot, sequence.length, move)
+                for (sequence, _), move in zip(items, moves, strict=True)
+                if move.gather
+            ]
+            if copies:
+                self._copy_paths(self.upload_plan(build_commit_plan(copies)))
+            for (sequence, _), move in zip(items, moves, strict=True):
+                sequence.ledger.end_commit(move)
+
+    def _copy_paths(self, plan: CommitPlan) -> None:
+        self.backend.gather(self.recurrent, plan)
+        self.backend.kv_move(self.kv, plan)
         if self.features is not None:
-            backend.feature_move(self.features, slot, source, target, len(moves))
+            self.backend.feature_move(self.features, plan)
 
     def discard(self, sequence: Sequence) -> None:
         """Drop the verified nodes: the state is what it was before the verify."""
@@ -220,16 +225,17 @@ class SequenceStore:
                 self.backend.fold_state(self.recurrent, layer, plan)
         ledger.end_flush()
 
-    def upload_plan(self, plan: StepPlan) -> StepPlan:
+    def upload_plan(self, plan: Plan) -> Plan:
         """A plan's arrays on the device, in buffers that are kept from step to step."""
-        return plan.map_arrays(self._upload)
+        prefix = type(plan).__name__
+        return map_arrays(plan, lambda name, array: self._upload((prefix, name), array))
 
-    def _upload(self, name: str, host: npt.NDArray[np.int32]) -> Any:
+    def _upload(self, name: tuple[str, str], host: npt.NDArray[np.int32]) -> Any:
         key = (name, host.shape[1:])
         buffer = self._index_buffers.get(key)
         if buffer is None or buffer.shape[0] < len(host):
             # powers of two: growing stops soon
-            size = 1 << (len(host) - 1).bit_length()
+            size = 1 << max(len(host) - 1, 0).bit_length()
             buffer = self.backend.empty((size, *host.shape[1:]), "int32")
             self._index_buffers[key] = buffer
         return self.backend.upload(host, into=buffer)

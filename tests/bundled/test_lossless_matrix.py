@@ -10,7 +10,7 @@ import pytest
 
 from specla.adapters.base import Adapter, create_adapter
 from specla.adapters.replay import ReplayAdapter
-from specla.backends.base import create_backend
+from specla.backends import create_backend
 from specla.check import Trace, compare, plain_decode
 from specla.core.sampling import Sampler, SamplingParams
 from specla.engine import Request, Session

@@ -8,7 +8,7 @@ from typing import Any
 
 from models.tokenizer.tokenizer_helpers import TINY_SPECIAL, tiny_metadata
 
-from specla.backends.base import create_backend
+from specla.backends import create_backend
 from specla.check import plain_decode
 from specla.core.sampling import Sampler, SamplingParams
 from specla.models.load import open_model

@@ -10,7 +10,7 @@ import pytest
 from cli.cli_expected import PROMPT, PROMPT_IDS, N, plainly, token_text
 
 from specla.adapters.base import Adapter, Needs, adapters
-from specla.backends.base import backends
+from specla.backends import backends
 from specla.backends.numpy.backend import NumpyBackend
 from specla.core.proposal import Proposal
 from specla.errors import OptionError

@@ -11,7 +11,7 @@ import pytest
 from cli.cli_model import write_model
 
 from specla.adapters.base import Adapter, adapters
-from specla.backends.base import backends
+from specla.backends import backends
 
 
 def test_inspect(run, model: Path) -> None:

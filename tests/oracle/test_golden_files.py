@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from specla.adapters.none import NoneAdapter
-from specla.backends.base import create_backend
+from specla.backends import create_backend
 from specla.backends.blocks import dequantise
 from specla.backends.weights import WeightSource
 from specla.core.sampling import Sampler, SamplingParams

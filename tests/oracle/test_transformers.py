@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from specla.backends.base import create_backend
+from specla.backends import create_backend
 from specla.core.topology import Tree
 from specla.models.load import open_model
 from specla.models.qwen35.target import TargetOptions

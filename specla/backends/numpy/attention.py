@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -9,7 +11,7 @@ from specla.backends.numpy.sums import halving_tree
 from specla.backends.pools import FeaturePool, KvPool
 from specla.core.elementary import exp
 from specla.core.paging import PAGE
-from specla.core.plan import StepPlan
+from specla.core.plan import CommitPlan, StepPlan
 
 Float32 = npt.NDArray[np.float32]
 Int32 = npt.NDArray[np.int32]
@@ -80,12 +82,20 @@ def _blockwise_sum(x: Float32) -> Float32:
     return total
 
 
-def kv_move(kv: KvPool, slot: int, source: Int32, target: Int32, count: int) -> None:
+def kv_move(kv: KvPool, commit: CommitPlan) -> None:
     """See Backend.kv_move. Indexing on the right copies before anything is written."""
-    from_page, from_offset = _locate(kv, slot, source[:count])
-    to_page, to_offset = _locate(kv, slot, target[:count])
-    for cache in (kv.key, kv.value):
-        cache[:, to_page, to_offset] = cache[:, from_page, from_offset]
+    for slot, source, target in _moves(commit):
+        from_page, from_offset = _locate(kv, slot, source)
+        to_page, to_offset = _locate(kv, slot, target)
+        for cache in (kv.key, kv.value):
+            cache[:, to_page, to_offset] = cache[:, from_page, from_offset]
+
+
+def _moves(commit: CommitPlan) -> Iterator[tuple[int, Int32, Int32]]:
+    """Slot, source rows and target rows of each sequence."""
+    for b in range(commit.n_sequences):
+        part = slice(commit.move_offset[b], commit.move_offset[b + 1])
+        yield commit.slot[b], commit.move_from[part], commit.move_to[part]
 
 
 def feature_write(x: Float32, features: FeaturePool, index: int, plan: StepPlan) -> None:
@@ -93,8 +103,7 @@ def feature_write(x: Float32, features: FeaturePool, index: int, plan: StepPlan)
     features.rows[plan.slot[plan.sequence], plan.kv_row, index] = x
 
 
-def feature_move(
-    features: FeaturePool, slot: int, source: Int32, target: Int32, count: int
-) -> None:
+def feature_move(features: FeaturePool, commit: CommitPlan) -> None:
     """See Backend.feature_move."""
-    features.rows[slot, target[:count]] = features.rows[slot, source[:count]]
+    for slot, source, target in _moves(commit):
+        features.rows[slot, target] = features.rows[slot, source]

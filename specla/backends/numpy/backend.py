@@ -12,7 +12,7 @@ from specla.backends.numpy import attention, choices, conv, elementwise, gdn, no
 from specla.backends.numpy import quantise as quantisation
 from specla.backends.pools import FeaturePool, KvPool, RecurrentPool
 from specla.backends.weights import WeightSource
-from specla.core.plan import StepPlan
+from specla.core.plan import CommitPlan, StepPlan
 
 Array = npt.NDArray[Any]
 
@@ -133,10 +133,8 @@ class NumpyBackend(Backend):
     def fold_window(self, pool: RecurrentPool, layer: int, plan: StepPlan) -> None:
         conv.fold_window(pool, layer, plan)
 
-    def gather(
-        self, pool: RecurrentPool, slot: int, source_bank: int, nodes: Any, count: int
-    ) -> None:
-        gdn.gather(pool, slot, source_bank, nodes, count)
+    def gather(self, pool: RecurrentPool, commit: CommitPlan) -> None:
+        gdn.gather(pool, commit)
 
     def kv_write(self, k: Any, v: Any, kv: KvPool, layer: int, plan: StepPlan) -> None:
         attention.kv_write(k, v, kv, layer, plan)
@@ -146,16 +144,14 @@ class NumpyBackend(Backend):
     ) -> None:
         attention.attention(q, kv, layer, plan, scale, out)
 
-    def kv_move(self, kv: KvPool, slot: int, source: Any, target: Any, count: int) -> None:
-        attention.kv_move(kv, slot, source, target, count)
+    def kv_move(self, kv: KvPool, commit: CommitPlan) -> None:
+        attention.kv_move(kv, commit)
 
     def feature_write(self, x: Any, features: FeaturePool, index: int, plan: StepPlan) -> None:
         attention.feature_write(x, features, index, plan)
 
-    def feature_move(
-        self, features: FeaturePool, slot: int, source: Any, target: Any, count: int
-    ) -> None:
-        attention.feature_move(features, slot, source, target, count)
+    def feature_move(self, features: FeaturePool, commit: CommitPlan) -> None:
+        attention.feature_move(features, commit)
 
     def argmax(self, logits: Any, out: Any) -> None:
         choices.argmax(logits, out)

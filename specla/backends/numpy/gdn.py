@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from specla.backends.numpy.sums import halving_tree
 from specla.backends.pools import RecurrentPool
-from specla.core.plan import StepPlan
+from specla.core.plan import CommitPlan, StepPlan
 
 Float32 = npt.NDArray[np.float32]
 
@@ -106,9 +106,10 @@ def gdn_prefill(
         pool.state[plan.slot[b], layer] = state
 
 
-def gather(
-    pool: RecurrentPool, slot: int, source_bank: int, nodes: npt.NDArray[np.int32], count: int
-) -> None:
+def gather(pool: RecurrentPool, commit: CommitPlan) -> None:
     """See Backend.gather."""
-    for bank in (pool.key, pool.delta, pool.decay, pool.inputs):
-        bank[slot, 1 - source_bank, :, :count] = bank[slot, source_bank][:, nodes[:count]]
+    for b in range(commit.n_sequences):
+        nodes = commit.nodes[commit.node_offset[b] : commit.node_offset[b + 1]]
+        slot, source = commit.slot[b], commit.source_bank[b]
+        for bank in (pool.key, pool.delta, pool.decay, pool.inputs):
+            bank[slot, 1 - source, :, : len(nodes)] = bank[slot, source][:, nodes]
