@@ -70,6 +70,7 @@ class Session:
         self._key = next(_keys)
         self._prompt_length = len(tokens)
         self._tokens = tokens[:1]
+        self._staged: tuple[int, ...] = ()
         bind(adapter, adapter_name, target)
         self.sequence = target.open()
         try:
@@ -96,7 +97,10 @@ class Session:
         return ReadOnly(self._tokens)
 
     def cancel(self) -> None:
-        """Stop after the token that is being emitted. Safe from a signal handler or a thread."""
+        """Stop after the token that is being emitted; without a generation, stop the next one.
+
+        Safe from a signal handler or a thread.
+        """
         self._cancelled = True
 
     def extend(self, tokens: Sequence[int]) -> None:
@@ -121,8 +125,9 @@ class Session:
         with self.stats.timed("prefill"):
             for start in range(0, len(tokens), chunk):
                 piece = tokens[start : start + chunk]
+                self._staged = tuple(piece)
                 self.target.prefill([(self.sequence, [self._tokens[-1], *piece[:-1]])])
-                self._tokens += piece
+                self._take_staged()
                 self.stats.prefilled += len(piece)
                 if self._on_prefill is not None:
                     self._on_prefill(start + len(piece), len(tokens))
@@ -167,6 +172,16 @@ class Session:
             self._cancelled = False
             self._running = False
 
+    def _take_staged(self) -> None:
+        """Append the tokens that go with the target's last move, exactly once.
+
+        The state is the judge: an interrupt may fall between its move and these lines, and then
+        the next operation comes here first.
+        """
+        if self._staged and self.sequence.length == len(self._tokens) - 1 + len(self._staged):
+            self._tokens += self._staged
+        self._staged = ()
+
     def _require_idle(self, operation: str) -> None:
         if not self._opened:
             raise LifecycleError(f"{operation} on a session that was closed; open a new one")
@@ -174,6 +189,7 @@ class Session:
             raise LifecycleError(
                 f"{operation} while a generation is unfinished; close its generator first"
             )
+        self._take_staged()
 
     def _stop_between_rounds(self, request: Request, emitted: int) -> Stop | None:
         if self._cancelled:
@@ -239,13 +255,16 @@ class Session:
         count: int,
         refusal: str | None,
     ) -> None:
+        if not self._opened:
+            return
         if count == 0:
             self.target.discard(self.sequence)
             return
         final = cut(acceptance, tree, count)
+        self._staged = final.emitted(tree)
         with self.stats.timed("commit"):
             self.target.commit(self.sequence, final.path)
-        self._tokens += final.emitted(tree)
+        self._take_staged()
         self.stats.emitted += count
         self.stats.rounds += 1
         self.stats.rows += len(tree)

@@ -56,7 +56,7 @@ class Request:
     )
 
     def __post_init__(self) -> None:
-        if self.max_tokens < 0:
-            raise OptionError(f"max_tokens is {self.max_tokens}; it must be 0 or more")
-        if self.budget < 0:
-            raise OptionError(f"budget is {self.budget}; it must be 0 or more")
+        for name in ("max_tokens", "budget"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 0:
+                raise OptionError(f"{name} is {value!r}; it must be a whole number, 0 or more")

@@ -7,6 +7,7 @@ proposal is refused, counted and named; the round then decodes plainly.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from specla.adapters.base import Adapter
 from specla.core.proposal import Outcome, SequenceView, to_tree
@@ -39,7 +40,8 @@ class GuardedAdapter:
         if view.budget == 0:
             return lone, (0,), None
         try:
-            tree = self._tree(self._adapter.propose([view]), view)
+            # a copy: what the proposal is measured by must be out of the adapter's reach
+            tree = self._tree(self._adapter.propose([replace(view)]), view)
         except Exception as error:
             return lone, (0,), self._refuse(error)
         pruned, kept = prune(tree, view.max_depth)
@@ -67,7 +69,10 @@ class GuardedAdapter:
             self._refuse(error)
 
     def _refuse(self, error: Exception) -> str:
-        reason = " ".join(str(error).split())
+        try:
+            reason = " ".join(str(error).split())
+        except Exception:
+            reason = "(its message can't be shown)"
         if not isinstance(error, ProposalError):
             reason = f"adapter {self._name!r} failed: {type(error).__name__}: {reason}"
         self._on_refusal(reason)

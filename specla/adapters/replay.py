@@ -17,6 +17,7 @@ from specla.adapters.checks import check_integers, check_probability
 from specla.core.proposal import Proposal, SequenceView
 from specla.core.topology import MAX_NODES, MAX_TOKEN, as_integers
 from specla.errors import LifecycleError, OptionError, TopologyError
+from specla.regular_file import open_regular
 
 MAX_BRANCH = 64
 MAX_SIDE_DEPTH = 64
@@ -201,8 +202,8 @@ def _scale(draw: int, count: int) -> int:
 def _read(path: str) -> tuple[int, ...]:
     what = f"recording {path!r}"
     try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
+        with open_regular(path) as file:
+            content = json.loads(file.read().decode("utf-8"))
     except OSError as error:
         reason = error.strerror or "it can't be read"
         raise OptionError(f"adapter 'replay': {what}: {reason}; give --adapter-opt path=") from None

@@ -49,6 +49,8 @@ def command(
 
     if not force and Path(output).is_file():
         raise OptionError(f"{output} exists already; give --force to replace it")
+    if name is not None and not name.isprintable():
+        raise OptionError(f"--name is {name!r}; give printable text")
     show = reporter(quiet=quiet)
     with show.step(f"converting {source} to {output}", "bytes") as advance:
         done = convert_qwen35(

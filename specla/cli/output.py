@@ -7,6 +7,8 @@ import json
 import sys
 from typing import Any
 
+from specla.errors import OptionError
+
 
 def utf8_stdout() -> None:
     """Make standard output write UTF-8, line ends untouched.
@@ -19,8 +21,13 @@ def utf8_stdout() -> None:
 
 
 def write_text(text: str) -> None:
-    """Show text now. Raises BrokenPipeError when the reader went away."""
-    if text and sys.stdout is not None:
+    """Show text now.
+
+    Raises BrokenPipeError when the reader went away, OptionError when there is nowhere to write.
+    """
+    if text:
+        if sys.stdout is None:
+            raise OptionError("standard output is closed; give it somewhere to write the result")
         sys.stdout.write(text)
         sys.stdout.flush()
 

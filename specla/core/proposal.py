@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, overload
 
 from specla.core.topology import Tree, as_integers
@@ -97,10 +98,11 @@ def to_tree(proposal: Proposal, view: SequenceView, *, vocab_size: int, adapter:
     Raises ProposalError naming the adapter and what is wrong.
     """
     try:
-        tokens = as_integers(proposal.tokens, "tokens")
-        parents = as_integers(proposal.parents, "parents")
+        # one more than allowed is enough to see that there are too many: it may never end
+        tokens = as_integers(islice(proposal.tokens, view.budget + 1), "tokens")
+        parents = as_integers(islice(proposal.parents, view.budget + 1), "parents")
         if len(tokens) > view.budget:
-            raise TopologyError(f"{len(tokens)} candidates; the budget is {view.budget}")
+            raise TopologyError(f"more than {view.budget} candidates, which is the budget")
         for i, parent in enumerate(parents):
             if not -1 <= parent < i:
                 raise TopologyError(

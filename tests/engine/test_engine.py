@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +18,13 @@ from specla.check import Trace, compare, plain_decode
 from specla.core.proposal import Outcome, Proposal, SequenceView
 from specla.core.sampling import Sampler, SamplingParams
 from specla.engine import Request, Session, Stop
-from specla.errors import CapacityError, OptionError, SpeclaError
+from specla.errors import (
+    CapacityError,
+    LifecycleError,
+    OptionError,
+    SpeclaError,
+    TopologyError,
+)
 
 PROMPT = (3, 1, 4, 1, 5)
 GREEDY = Sampler(SamplingParams())
@@ -350,3 +357,157 @@ def test_batched_sequences_have_the_bytes_of_lonely_ones() -> None:
                 TARGET.logits(single, node).tobytes() == rows[verified.offsets[i] + node].tobytes()
             )
         TARGET.close(alone)
+
+
+# -- found by attacking the engine -----------------------------------------------------------------
+
+
+def test_one_generation_at_a_time() -> None:
+    """Two live generators once committed one's path against the other's tree."""
+    with Session(TARGET, Oracle(_truth(12), 1), PROMPT) as session:
+        first = session.generate(Request(8, GREEDY, budget=8))
+        seen = [next(first).token, next(first).token]
+        with pytest.raises(LifecycleError, match="unfinished"):
+            next(session.generate(Request(8, GREEDY)))
+        with pytest.raises(LifecycleError, match="unfinished"):
+            session.extend([1])
+        seen += [event.token for event in first]
+        assert seen == _truth(8)
+        _assert_plain(session, 8, GREEDY)
+
+
+def test_a_refused_extend_changes_nothing() -> None:
+    with Session(TARGET, NoneAdapter(), PROMPT) as session:
+        list(session.generate(Request(2, GREEDY)))
+        for bad in ([1, VOCAB], [1] * 18 + [-1], [1.5], [1] * 60):
+            with pytest.raises((TopologyError, CapacityError)):
+                session.extend(bad)  # type: ignore[arg-type]
+            _assert_plain(session, 2, GREEDY)
+
+
+@pytest.mark.parametrize("prompt", [[VOCAB], [1, -1], [1, 2.5]])
+def test_a_prompt_token_outside_the_vocabulary_is_refused(prompt: list[Any]) -> None:
+    with pytest.raises(TopologyError, match=r"tokens\["):
+        Session(TARGET, NoneAdapter(), prompt)
+
+
+def test_an_extend_that_dies_between_chunks_keeps_text_and_state_together() -> None:
+    target = tiny_target(context=64, chunk=4, slots=2)
+    boom: list[int] = []
+
+    def on_prefill(done: int, total: int) -> None:
+        if boom and done >= 8:
+            raise ZeroDivisionError
+
+    with Session(target, NoneAdapter(), PROMPT, on_prefill=on_prefill) as session:
+        boom.append(1)
+        with pytest.raises(ZeroDivisionError):
+            session.extend(list(range(12)))
+        assert list(session.tokens) == [*PROMPT, *range(8)]
+        text = [event.token for event in session.generate(Request(5, GREEDY))]
+    plain, _ = plain_decode(target, [*PROMPT, *range(8)], 5, GREEDY)
+    assert text == plain.tokens
+
+
+def test_logits_of_interleaved_sessions_are_their_own() -> None:
+    target = tiny_target(context=64, max_nodes=33, slots=2)
+    truth = {prompt: plain_decode(target, prompt, 8, GREEDY)[0] for prompt in (PROMPT, (9, 9))}
+    traces = {prompt: Trace() for prompt in truth}
+    sessions = [Session(target, Oracle(truth[p].tokens, 1), p) for p in truth]
+    running = [
+        session.generate(Request(8, GREEDY, budget=12, on_logits=traces[prompt].on_logits))
+        for session, prompt in zip(sessions, truth, strict=True)
+    ]
+    for _ in range(8):
+        for generator in running:
+            next(generator)
+    for prompt, trace in traces.items():
+        assert trace.digests == truth[prompt].digests
+
+
+def test_an_error_of_the_commit_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Session(TARGET, NoneAdapter(), PROMPT) as session:
+        generator = session.generate(Request(3, GREEDY))
+        next(generator)
+
+        def fail(*_: object) -> None:
+            raise ZeroDivisionError("commit")
+
+        monkeypatch.setattr(TARGET, "commit", fail)
+        with pytest.raises(ZeroDivisionError, match="commit"):
+            generator.close()
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_an_interrupt_around_the_commit_loses_no_token(
+    after: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truth = _truth(12)
+    with Session(TARGET, Oracle(truth, 1), PROMPT) as session:
+        commit = TARGET.commit
+
+        def interrupted(*arguments: Any) -> None:
+            if after:
+                commit(*arguments)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(TARGET, "commit", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                list(session.generate(Request(3, GREEDY, budget=8)))
+        rest = [event.token for event in session.generate(Request(6, GREEDY, budget=8))]
+        start = 3 if after else 0
+        assert rest == truth[start : start + 6]
+        _assert_plain(session, start + 6, GREEDY)
+
+
+def test_cancelling_between_two_tokens_is_the_same_with_and_without_speculation() -> None:
+    for adapter in (NoneAdapter(), Oracle(_truth(12), 1)):
+        with Session(TARGET, adapter, PROMPT) as session:
+            seen = []
+            for event in session.generate(Request(9, GREEDY, budget=16)):
+                seen.append(event.token)
+                if len(seen) == 3:
+                    session.cancel()
+            assert seen == _truth(3)
+            assert session.stop is Stop.CANCELLED
+            _assert_plain(session, 3, GREEDY)
+
+
+def test_closing_a_session_under_its_generator_is_quiet() -> None:
+    session = Session(TARGET, NoneAdapter(), PROMPT)
+    generator = session.generate(Request(3, GREEDY))
+    next(generator)
+    session.close()
+    generator.close()
+    with pytest.raises(LifecycleError, match="closed"):
+        next(session.generate(Request(3, GREEDY)))
+    TARGET.close(TARGET.open())
+
+
+class _MuteError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def _greedy_for_room(views: Sequence[SequenceView]) -> list[Proposal]:
+    object.__setattr__(views[0], "budget", 10_000)
+    return [Proposal(list(range(30)), [-1] * 30)]
+
+
+ENDLESS = Proposal(itertools.count(), itertools.count(-1))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("answer", [[ENDLESS], _MuteError(), _greedy_for_room])
+def test_nor_do_these_reach_further(answer: Any) -> None:
+    with Session(TARGET, Hostile(answer), PROMPT, adapter_name="hostile") as session:
+        tokens = [e.token for e in session.generate(Request(4, GREEDY, budget=20))]
+        assert tokens == _truth(4)
+        assert session.stats.refused == 3
+        assert "'hostile'" in (session.stats.refusal or "")
+
+
+@pytest.mark.parametrize("bad", [{"max_tokens": 2.5}, {"max_tokens": -1}, {"budget": 2.5}])
+def test_impossible_requests(bad: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match="whole number"):
+        Request(**({"max_tokens": 1, "sampler": GREEDY} | bad))

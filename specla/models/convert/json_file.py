@@ -9,12 +9,14 @@ from typing import Any, NoReturn
 
 from specla.errors import FileFormatError
 from specla.models.gguf.text import fail, quoted, shown_path
+from specla.regular_file import open_regular
 
 
 def load_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file. Raises FileFormatError, one line, for anything else."""
     try:
-        text = path.read_text(encoding="utf-8")
+        with open_regular(path) as file:
+            text = file.read().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise FileFormatError(f"{shown_path(path)}: can't read it: {reason}") from None

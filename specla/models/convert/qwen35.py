@@ -20,6 +20,7 @@ from specla.models.gguf.text import fail, quoted, shown_path
 from specla.models.gguf.write import TensorToWrite, Value, write_gguf
 from specla.models.qwen35.config import ARCHITECTURE, Qwen35Config, read_config
 from specla.models.qwen35.weights import read_weights
+from specla.regular_file import may_be_replaced
 
 # prefix of the text model, name of the output matrix
 _PREFIXES = (
@@ -92,6 +93,8 @@ def _check_options(folder: Path, output: Path, outtype: str, overwrite: bool) ->
         raise OptionError(f"{shown_path(folder)}: no such folder; name a checkpoint folder")
     if output.is_dir():
         raise OptionError(f"{shown_path(output)}: is a folder; name a .gguf file")
+    if not may_be_replaced(output):
+        raise OptionError(f"{shown_path(output)}: is no regular file; name another output")
     if output.exists() and not overwrite:
         raise OptionError(f"{shown_path(output)}: exists already; remove it or allow overwriting")
     if not output.parent.is_dir():

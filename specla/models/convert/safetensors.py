@@ -18,6 +18,7 @@ import numpy as np
 from specla.errors import FileFormatError, UnsupportedModelError
 from specla.models.convert.json_file import Keys, load_json, parse_json
 from specla.models.gguf.text import fail, quoted, shown_path
+from specla.regular_file import open_regular
 
 _MAX_HEADER = 100_000_000
 _SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1,
@@ -100,7 +101,7 @@ def open_checkpoint(folder: Path) -> dict[str, SafeTensor]:
 def read_safetensors(path: Path) -> dict[str, SafeTensor]:
     """The tensors of one safetensors file, checked to lie inside it without overlap."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is empty"

@@ -142,9 +142,11 @@ class Qwen35Target:
             for sequence, _ in items:
                 stack.enter_context(sequence.ledger.writing("a prefill"))
             x = self._trunk(step)
+            # before the length moves on: a caller must be able to trust a failure
+            result = self._head(step, forest, x) if logits else None
             for (sequence, _), tree in zip(items, trees, strict=True):
                 sequence.ledger.end_prefill(len(tree))
-        return self._head(step, forest, x) if logits else None
+        return result
 
     def _run_of(self, tokens: Seq[int]) -> Tree:
         """Committed tokens as a chain, validated."""
@@ -173,10 +175,10 @@ class Qwen35Target:
         step, forest = self._lay_out(items, trees, verify=True)
         for sequence, _ in items:
             sequence.ledger.begin_verify()
-        x = self._trunk(step)
+        result = self._head(step, forest, self._trunk(step))
         for sequence, tree in items:
             sequence.ledger.end_verify(tree)
-        return self._head(step, forest, x)
+        return result
 
     def _check(
         self,
