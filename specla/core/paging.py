@@ -18,7 +18,7 @@ def pages_for(positions: int) -> int:
 
 
 class PagePool:
-    """Free list and reference counts. Page ids are handed out lowest first."""
+    """Free list and reference counts. Pages are reused last in, first out."""
 
     def __init__(self, n_pages: int) -> None:
         self.n_pages = n_pages

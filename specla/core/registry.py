@@ -32,8 +32,8 @@ class Registry(Generic[T]):
 
     def names(self) -> list[str]:
         """All known names, built-in first, each family sorted."""
-        foreign = sorted(p.name for p in self._entry_points() if p.name not in self._factories)
-        return sorted(self._factories) + foreign
+        foreign = {point.name for point in self._entry_points()} - set(self._factories)
+        return sorted(self._factories) + sorted(foreign)
 
     def origin(self, name: str) -> str:
         """Where an implementation comes from: "specla", or the distribution that brings it."""
@@ -56,7 +56,7 @@ class Registry(Generic[T]):
         except Exception as error:
             raise OptionError(
                 f"{self.kind} {name!r} from {self.origin(name)} can't be loaded: "
-                f"{type(error).__name__}: {error}"
+                f"{type(error).__name__}: {' '.join(str(error).split())}"
             ) from error
         return loaded
 

@@ -24,15 +24,27 @@ MAX_TOKEN = 2**31 - 1
 def as_integers(values: Iterable[object], what: str) -> tuple[int, ...]:
     """Plain ints from ints or NumPy integers. Raises TopologyError naming index and value."""
     result = []
-    for i, value in enumerate(values):
+    try:
+        numbered = enumerate(values)
+    except TypeError:
+        raise TopologyError(f"{what} is {_shown(values)}, not a list of integers") from None
+    for i, value in numbered:
         try:
             # index() takes ints and NumPy integers, refuses floats; bool is no number here
             if isinstance(value, bool):
                 raise TypeError
-            result.append(index(value))  # type: ignore[arg-type]
+            number = index(value)  # type: ignore[arg-type]
         except TypeError:
-            raise TopologyError(f"{what}[{i}] is {value!r}, not an integer") from None
+            raise TopologyError(f"{what}[{i}] is {_shown(value)}, not an integer") from None
+        if number.bit_length() > 4096:  # Python refuses to print much larger ones
+            raise TopologyError(f"{what}[{i}] has {number.bit_length()} bits; it is no index")
+        result.append(number)
     return tuple(result)
+
+
+def _shown(value: object) -> str:
+    """A value of any kind as part of one short line."""
+    return " ".join(repr(value).split())[:80]
 
 
 @dataclass(frozen=True)
@@ -149,8 +161,11 @@ class Tree:
 
 
 def prune(tree: Tree, max_depth: int) -> tuple[Tree, tuple[int, ...]]:
-    """The tree without nodes deeper than ``max_depth``, and the old number of each kept node."""
-    kept = tuple(node for node, depth in enumerate(tree.depths) if depth <= max_depth)
+    """The tree without nodes deeper than ``max_depth``, and the old number of each kept node.
+
+    The root stays whatever ``max_depth`` is.
+    """
+    kept = tuple(node for node, depth in enumerate(tree.depths) if depth <= max(max_depth, 0))
     if len(kept) == len(tree):
         return tree, kept
     number = {node: i for i, node in enumerate(kept)} | {-1: -1}

@@ -7,7 +7,7 @@ pools: where it lies). It knows no layer of any model.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,35 +15,13 @@ import numpy.typing as npt
 
 from specla.backends.base import Backend
 from specla.backends.pools import FeaturePool, KvPool, KvShape, RecurrentPool, RecurrentShape
-from specla.core.lifecycle import Ledger, LedgerState, Phase
-from specla.core.paging import PAGE, PagePool, pages_for
+from specla.core.lifecycle import Ledger, LedgerState
+from specla.core.paging import pages_for
 from specla.core.plan import CommitPlan, Plan, build_commit_plan, build_plan, map_arrays
 from specla.core.topology import Forest, Tree
 from specla.errors import CapacityError, LifecycleError
-
-
-@dataclass(eq=False)
-class Sequence:
-    """One text being decoded. Owned by its store; hold it, don't build it."""
-
-    ledger: Ledger
-    pages: list[int] = field(default_factory=list)
-    table_stale: bool = True
-
-    @property
-    def slot(self) -> int:
-        """Index in the pools."""
-        return self.ledger.slot
-
-    @property
-    def length(self) -> int:
-        """Positions in the state, pending ones included."""
-        return self.ledger.length
-
-    @property
-    def phase(self) -> Phase:
-        """See core/lifecycle.py."""
-        return self.ledger.phase
+from specla.models.pages import PagedCache
+from specla.models.sequence import Sequence
 
 
 @dataclass(eq=False)
@@ -78,7 +56,7 @@ class SequenceStore:
         self.features: FeaturePool | None = None
         if features is not None and features[0]:
             self.features = backend.feature_pool(features[0], kv.slots, kv.context, features[1])
-        self._page_pool = PagePool(kv.pages)
+        self.pages = PagedCache(backend, self.kv, poison=poison)
         self._free_slots = list(range(recurrent.slots - 1, -1, -1))
         self._poison = poison
         self._index_buffers: dict[tuple[tuple[str, str], tuple[int, ...]], Any] = {}
@@ -95,15 +73,16 @@ class SequenceStore:
         if not self._free_slots:
             n = self.recurrent.shape.slots
             raise CapacityError(f"all {n} sequence slots are in use; close one or raise `slots`")
-        slot = self._free_slots.pop()
+        slot = self._free_slots[-1]
         self.backend.clear(self.recurrent.state, slot)
         self.backend.clear(self.recurrent.window, slot)
+        self._free_slots.pop()
         return Sequence(Ledger(slot, self.recurrent.shape.layers))
 
     def close(self, sequence: Sequence) -> None:
         """Give slot and pages back."""
         sequence.ledger.close()
-        self._switch_pages(sequence, [])
+        self.pages.switch(sequence, [])
         if self._poison:
             self._poison_slot(sequence.slot)
         self._free_slots.append(sequence.slot)
@@ -115,65 +94,6 @@ class SequenceStore:
             arrays.append(self.features.rows)
         for array in arrays:
             self.backend.poison(array, slot)
-
-    def _release_pages(self, pages: list[int]) -> None:
-        for page in self._page_pool.release(pages):
-            if self._poison:
-                self.backend.poison(self.kv.key, (slice(None), page))
-                self.backend.poison(self.kv.value, (slice(None), page))
-
-    # -- room in the KV cache ----------------------------------------------------------------
-
-    def reserve(self, sequence: Sequence, rows: int) -> None:
-        """Make cache rows ``length .. length + rows - 1`` writable by this sequence alone.
-
-        Raises CapacityError, with nothing changed, when they don't fit.
-        """
-        first, last = sequence.length, sequence.length + rows
-        if last > self.kv.shape.context:
-            raise CapacityError(
-                f"{last} positions don't fit the cache of {self.kv.shape.context}; "
-                f"raise the context size"
-            )
-        pages = list(sequence.pages)
-        in_reach = range(first // PAGE, min(len(pages), pages_for(last)))
-        shared = [i for i in in_reach if self._page_pool.is_shared(pages[i])]
-        n_new = max(pages_for(last) - len(pages), 0)
-        if shared or n_new:
-            fresh = self._page_pool.take(len(shared) + n_new)
-            try:
-                for i, page in zip(shared, fresh, strict=False):
-                    self._copy_page(pages[i], page)
-                    pages[i] = page
-            except BaseException:
-                self._page_pool.release(fresh)
-                raise
-            self._switch_pages(sequence, pages + fresh[len(shared) :])
-        if sequence.table_stale:
-            self._upload_page_table(sequence)
-            sequence.table_stale = False
-
-    def _switch_pages(self, sequence: Sequence, pages: list[int]) -> None:
-        """Hold ``pages``, references to which have been taken, instead of the present ones.
-
-        In this order a failure between two lines can leak a page, but never leave one with two
-        writers or the device with an old table.
-        """
-        dropped = [page for page in sequence.pages if page not in pages]
-        sequence.table_stale = True
-        sequence.pages = pages
-        self._release_pages(dropped)
-
-    def _copy_page(self, source: int, target: int) -> None:
-        everything = slice(None)
-        for cache in (self.kv.key, self.kv.value):
-            self.backend.copy(cache, (everything, target), cache, (everything, source))
-
-    def _upload_page_table(self, sequence: Sequence) -> None:
-        table = np.full((1, self.kv.shape.pages_per_slot), -1, dtype=np.int32)
-        table[0, : len(sequence.pages)] = sequence.pages
-        row = self.backend.row(self.kv.page_table, sequence.slot)
-        self.backend.upload(table, into=row)
 
     # -- what follows a verify -----------------------------------------------------------------
 
@@ -188,6 +108,8 @@ class SequenceStore:
 
     def commit_all(self, items: list[tuple[Sequence, object]]) -> None:
         """:meth:`commit` for several sequences of a batch: one gather and one move for all."""
+        if len({id(sequence) for sequence, _ in items}) != len(items):
+            raise CapacityError("a sequence is named twice in one commit; name each once")
         moves = [sequence.ledger.plan_commit(path) for sequence, path in items]
         with ExitStack() as stack:
             for sequence, _ in items:
@@ -263,7 +185,7 @@ class SequenceStore:
             )
             for (target, target_index), (source, source_index) in pairs:
                 self.backend.copy(target, target_index, source, source_index)
-            self._adopt_pages(twin, self._committed_pages(sequence))
+            self.pages.adopt(twin, _committed_pages(sequence))
         except BaseException:
             self.close(twin)
             raise
@@ -276,13 +198,9 @@ class SequenceStore:
         state = sequence.ledger.save()
         parts = self._parts(sequence.slot, state)
         arrays = tuple(self._copy_out(array, index) for array, index in parts)
-        pages = self._committed_pages(sequence)
-        self._page_pool.share(pages)
+        pages = _committed_pages(sequence)
+        self.pages.pool.share(pages)
         return Snapshot(state, pages, arrays)
-
-    def _committed_pages(self, sequence: Sequence) -> list[int]:
-        """Without the room that was made for a wide tree."""
-        return sequence.pages[: pages_for(sequence.length)]
 
     def _copy_out(self, array: Any, index: Any) -> Any:
         kept = self.backend.empty(tuple(self.backend.view(array, index).shape))
@@ -297,18 +215,16 @@ class SequenceStore:
         parts = self._parts(sequence.slot, snapshot.ledger)
         for (target, index), source in zip(parts, snapshot.arrays, strict=True):
             self.backend.copy(target, index, source, ...)
-        self._adopt_pages(sequence, snapshot.pages)
+        self.pages.adopt(sequence, snapshot.pages)
         sequence.ledger.end_load(snapshot.ledger)
-
-    def _adopt_pages(self, sequence: Sequence, pages: list[int]) -> None:
-        self._page_pool.share(pages)
-        before = sequence.pages
-        sequence.table_stale = True
-        sequence.pages = list(pages)
-        self._release_pages(before)
 
     def release(self, snapshot: Snapshot) -> None:
         """Give a snapshot's pages back."""
         if not snapshot.released:
             snapshot.released = True
-            self._release_pages(snapshot.pages)
+            self.pages.release(snapshot.pages)
+
+
+def _committed_pages(sequence: Sequence) -> list[int]:
+    """Without the room that was made for a wide tree."""
+    return sequence.pages[: pages_for(sequence.length)]

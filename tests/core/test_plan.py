@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.forests import forests, naive_path
 
-from specla.core.plan import Place, StepPlan, build_plan, map_arrays
+from specla.core.banks import Banks, accept
+from specla.core.plan import Place, StepPlan, build_commit_plan, build_plan, map_arrays
 from specla.core.topology import Forest, Tree
 
 
@@ -113,3 +114,22 @@ def test_arrays_are_contiguous_int32_and_map_to_a_device(
         was, now = getattr(plan, f.name), getattr(mapped, f.name)
         assert now == ((f.name, was.shape) if f.name in arrays else was)
     assert len(arrays) == 20
+
+
+def test_commit_plan_by_hand() -> None:
+    # sequence 0 keeps nodes 0, 2, 5 behind 10 positions; sequence 1 keeps 0, 1, 4 behind 100
+    items = [
+        (3, 10, accept(Banks(1, 2), (0, 2, 5))),
+        (1, 100, accept(Banks(0, 0), (0, 1, 4))),
+    ]
+    plan = build_commit_plan(items)
+    assert plan.slot.tolist() == [3, 1]
+    assert plan.source_bank.tolist() == [0, 1]  # where the verify wrote
+    assert plan.node_offset.tolist() == [0, 3, 6]
+    assert plan.nodes.tolist() == [0, 2, 5, 0, 1, 4]
+    assert plan.move_offset.tolist() == [0, 2, 3]
+    assert plan.move_from.tolist() == [12, 15, 104]
+    assert plan.move_to.tolist() == [11, 12, 102]
+    assert plan.n_sequences == 2
+    for name in ("slot", "source_bank", "node_offset", "nodes", "move_offset", "move_from"):
+        assert getattr(plan, name).dtype == np.int32

@@ -191,3 +191,25 @@ def test_as_integers_names_the_list() -> None:
     assert as_integers([np.int8(3), 4], "nodes") == (3, 4)
     with pytest.raises(TopologyError, match=r"nodes\[1\] is 'x'"):
         as_integers([1, "x"], "nodes")
+
+
+@pytest.mark.parametrize(
+    "bad", [None, 3, [10**5000], [np.zeros((3, 3))], [object()], "ab", [[1], [2]]]
+)
+def test_any_nonsense_is_refused_in_one_line(bad: Any) -> None:
+    for build in (
+        lambda: Tree.build(bad, [-1]),
+        lambda: Tree.build([1], bad),
+        lambda: Tree.chain([1, 2]).check_path(bad),
+    ):
+        with pytest.raises(TopologyError) as caught:
+            build()
+        assert "\n" not in str(caught.value) and len(str(caught.value)) < 200
+
+
+def test_pruning_keeps_the_root() -> None:
+    tree = Tree.build([5, 6, 7, 8], [-1, 0, 0, 2])
+    assert prune(tree, -1) == (Tree.lone(5), (0,))
+    assert prune(tree, 0) == (Tree.lone(5), (0,))
+    assert prune(tree, 1) == (Tree.build([5, 6, 7], [-1, 0, 0]), (0, 1, 2))
+    assert prune(tree, 2) == (tree, (0, 1, 2, 3))

@@ -26,7 +26,8 @@ from specla.models.qwen35.options import (
 )
 from specla.models.qwen35.rotary import rotary_table
 from specla.models.qwen35.weights import GdnWeights, Qwen35Weights
-from specla.models.store import Sequence, SequenceStore, Snapshot
+from specla.models.sequence import Sequence
+from specla.models.store import SequenceStore, Snapshot
 from specla.models.workspace import Workspace
 
 __all__ = ["Qwen35Target", "TargetOptions", "Verified"]
@@ -134,7 +135,7 @@ class Qwen35Target:
                 f"{total} tokens in one prefill step; the chunk is {self.options.chunk}"
             )
         for sequence, tree in zip((s for s, _ in items), trees, strict=True):
-            self.store.reserve(sequence, len(tree))
+            self.store.pages.reserve(sequence, len(tree))
         for sequence, _ in items:
             self.store.flush(sequence)
         step, forest = self._lay_out(items, trees, verify=False)
@@ -171,7 +172,7 @@ class Qwen35Target:
                 )
         self._check(items, trees, "verify", OPEN_PHASES)
         for sequence, tree in items:
-            self.store.reserve(sequence, len(tree))
+            self.store.pages.reserve(sequence, len(tree))
         step, forest = self._lay_out(items, trees, verify=True)
         for sequence, _ in items:
             sequence.ledger.begin_verify()
@@ -273,6 +274,8 @@ class Qwen35Target:
 
     def top_k(self, verified: Verified, k: int) -> tuple[Float32, npt.NDArray[np.int32]]:
         """The k best logits of every row and their ids, [N, k] each on the host."""
+        if not 1 <= k <= self.config.vocab_size:
+            raise OptionError(f"top {k} of {self.config.vocab_size} logits; ask for 1 to all")
         n = verified.offsets[-1]
         rows = self._verify_rows
         values = self._workspace.rows("top values", n, k, capacity=rows)

@@ -1,0 +1,50 @@
+"""llama.cpp as an oracle, through the `xllamacpp` wheel."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+
+def _post(path: Path, endpoint: str, body: dict[str, object]) -> dict[str, list[int]]:
+    """One request to a server that lives as long as it takes."""
+    xllamacpp = pytest.importorskip("xllamacpp")
+    parameters = xllamacpp.CommonParams()
+    parameters.model.path = str(path)
+    parameters.n_ctx = 256
+    parameters.n_parallel = 1
+    parameters.cpuparams.n_threads = 1
+    parameters.warmup = False
+    parameters.cache_type_k = parameters.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+    parameters.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    parameters.fit_params = False
+    server = xllamacpp.Server(parameters)
+    # its own HTTP endpoint: the Python call returns text, not token ids
+    request = urllib.request.Request(
+        f"{server.listening_address}/{endpoint}",
+        data=json.dumps(body).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        result: dict[str, list[int]] = json.load(answer)
+    return result
+
+
+def llama_greedy(path: Path, ids: list[int], count: int) -> list[int]:
+    """Greedy continuation of a prompt, as token ids."""
+    body: dict[str, object] = {
+        "prompt": ids,
+        "n_predict": count,
+        "temperature": 0.0,
+        "return_tokens": True,
+        "ignore_eos": True,
+    }
+    return list(_post(path, "completion", body)["tokens"])
+
+
+def llama_tokens(path: Path, text: str) -> list[int]:
+    """llama.cpp's tokenisation of a text."""
+    return list(_post(path, "tokenize", {"content": text, "add_special": False})["tokens"])
