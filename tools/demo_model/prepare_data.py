@@ -76,7 +76,7 @@ def main() -> None:
 
     tok = train_tokenizer((d["text"] for d in documents), args.vocab)
     end = tok.token_to_id(END_OF_TEXT)
-    encoded = [e.ids + [end] for e in tok.encode_batch([d["text"] for d in documents])]
+    encoded = [[*e.ids, end] for e in tok.encode_batch([d["text"] for d in documents])]
     starts = np.cumsum([0] + [len(ids) for ids in encoded])
 
     args.out.mkdir(parents=True, exist_ok=True)
