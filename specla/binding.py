@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from specla.adapters.base import Adapter, Needs, TargetInfo
 from specla.errors import OptionError, SpeclaError
 from specla.models.qwen35.target import Qwen35Target
@@ -29,14 +32,24 @@ def target_info(target: Qwen35Target, needs: Needs) -> TargetInfo:
     )
 
 
-def bind(adapter: Adapter, name: str, target: Qwen35Target) -> None:
-    """Show the adapter its target; whatever goes wrong becomes an OptionError that names it."""
+@contextmanager
+def naming(kind: str, name: str) -> Iterator[None]:
+    """Somebody else's code may fail in any way; the user must learn whose it was.
+
+    Whatever the block raises becomes an OptionError that names it.
+    """
     try:
-        adapter.bind(target_info(target, adapter.needs()))
+        yield
     except MemoryError:
         raise
     except Exception as error:
         what = str(error) if isinstance(error, SpeclaError) else f"{type(error).__name__}: {error}"
         if repr(name) in what:
             raise OptionError(what) from error
-        raise OptionError(f"adapter {name!r} can't be used: {what}") from error
+        raise OptionError(f"{kind} {name!r} can't be used: {what}") from error
+
+
+def bind(adapter: Adapter, name: str, target: Qwen35Target) -> None:
+    """Show the adapter its target. Raises OptionError, naming the adapter, if they don't fit."""
+    with naming("adapter", name):
+        adapter.bind(target_info(target, adapter.needs()))

@@ -39,10 +39,19 @@ class RecurrentShape:
         return max(self.slots * self.nodes // 2, 1)
 
     @property
+    def recurrent_bytes(self) -> int:
+        """Bytes of one sequence's recurrent state."""
+        return 4 * self.layers * self.value_heads * self.key_dim * self.value_dim
+
+    @property
+    def window_bytes(self) -> int:
+        """Bytes of one sequence's convolution windows."""
+        return 4 * self.layers * (self.conv_width - 1) * self.channels
+
+    @property
     def state_bytes(self) -> int:
         """Durable bytes of one sequence: recurrent state and convolution window."""
-        state = self.value_heads * self.key_dim * self.value_dim
-        return 4 * self.layers * (state + (self.conv_width - 1) * self.channels)
+        return self.recurrent_bytes + self.window_bytes
 
     @property
     def node_bytes(self) -> int:

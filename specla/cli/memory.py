@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 
-from specla.backends.pools import KvShape, RecurrentShape
-from specla.core.paging import pages_for
 from specla.errors import CapacityError
 from specla.models.qwen35.config import Qwen35Config
-from specla.models.qwen35.target import TargetOptions
+from specla.models.qwen35.options import TargetOptions, kv_shape, recurrent_shape
 
 _FLOAT = 4
 
@@ -34,16 +32,8 @@ def check_memory(config: Qwen35Config, options: TargetOptions) -> None:
 
 def position_bytes(config: Qwen35Config, options: TargetOptions) -> int:
     """Bytes that grow with the context: KV cache, rotary table, captured features."""
-    rows = options.context + options.max_nodes
-    cache = KvShape(
-        slots=options.slots,
-        layers=config.n_attention_layers,
-        pages=options.slots * (pages_for(rows) + 1),
-        heads=config.n_kv_heads,
-        head_dim=config.head_dim,
-        context=rows,
-        dtype=options.kv,
-    )
+    cache = kv_shape(config, options)
+    rows = cache.context
     # the table is made in float64: angles, then cosines and sines
     rotary = rows * (config.rotary_dim // 2) * (3 * 8 + 2 * _FLOAT)
     features = options.slots * rows * len(options.features) * config.d_model * _FLOAT
@@ -52,23 +42,14 @@ def position_bytes(config: Qwen35Config, options: TargetOptions) -> int:
 
 def node_bytes(config: Qwen35Config, options: TargetOptions) -> int:
     """Bytes that grow with the tree: state, two factor banks, boundary states, logits."""
-    shape = RecurrentShape(
-        slots=options.slots,
-        layers=config.n_gdn_layers,
-        nodes=options.max_nodes,
-        key_heads=config.n_key_heads,
-        value_heads=config.n_value_heads,
-        key_dim=config.key_dim,
-        value_dim=config.value_dim,
-        conv_width=config.conv_width,
-    )
+    shape = recurrent_shape(config, options)
     nodes = options.slots * options.max_nodes
     one_state = config.n_value_heads * config.key_dim * config.value_dim * _FLOAT
     rows = max(options.chunk, nodes)
     return (
         options.slots * shape.state_bytes
         + 2 * nodes * shape.node_bytes
-        + nodes // 2 * one_state
+        + shape.boundaries * one_state
         + nodes * config.vocab_size * _FLOAT
         + rows * (2 * config.d_ff + 4 * config.d_model + config.conv_channels) * _FLOAT
     )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any
 
 from specla.adapters.base import Adapter, create_adapter
 from specla.backends import create_backend
 from specla.backends.base import Backend
+from specla.binding import naming
 from specla.check import MismatchError, Trace, compare, plain_decode
 from specla.cli.decode_config import DEFAULT_CONTEXT, DecodeConfig
 from specla.cli.interrupt import Interrupt
@@ -22,12 +22,10 @@ from specla.cli.prompt import prompt_tokens, read_prompt
 from specla.cli.summary import summary_rows, tokens
 from specla.core.sampling import Sampler
 from specla.engine import Request, Session, Stop
-from specla.errors import CapacityError, OptionError, SpeclaError
+from specla.errors import CapacityError, OptionError
 from specla.models.load import ModelFile, bundled_model, open_model
 from specla.models.qwen35.target import Qwen35Target, TargetOptions
 from specla.text import TextStream
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -90,13 +88,11 @@ def run_decode(config: DecodeConfig) -> int:
 def prepare(config: DecodeConfig) -> Job:
     """Read the prompt, open the model and check the settings against it; loads no weights."""
     text = read_prompt(config)
-    backend = _usable("backend", config.backend, lambda: create_backend(config.backend))
-    adapter = _usable(
-        "adapter",
-        config.adapter,
-        lambda: create_adapter(config.adapter, dict(config.adapter_options)),
-    )
-    features = _usable("adapter", config.adapter, lambda: tuple(adapter.needs().features))
+    with naming("backend", config.backend):
+        backend = create_backend(config.backend)
+    with naming("adapter", config.adapter):
+        adapter = create_adapter(config.adapter, dict(config.adapter_options))
+        features = tuple(adapter.needs().features)
     model = open_model(config.model or bundled_model())
     _check_features(config.adapter, features, model)
     prompt = prompt_tokens(config, text, model.tokenizer)
@@ -137,19 +133,6 @@ def _check_features(adapter: str, features: tuple[int, ...], model: ModelFile) -
                 f"adapter {adapter!r} needs features of layer {layer}; this model has layers "
                 f"0..{n_layers - 1}; use another adapter"
             )
-
-
-def _usable(kind: str, name: str, make: Callable[[], T]) -> T:
-    """Somebody else's code may fail in any way; the user must learn whose it was."""
-    try:
-        return make()
-    except MemoryError:
-        raise
-    except Exception as error:
-        what = str(error) if isinstance(error, SpeclaError) else f"{type(error).__name__}: {error}"
-        if repr(name) in what:
-            raise OptionError(what) from error
-        raise OptionError(f"{kind} {name!r} can't be used: {what}") from error
 
 
 def _decode(job: Job, target: Qwen35Target, show: Reporter) -> Decoded:

@@ -100,16 +100,16 @@ def describe(path: str | os.PathLike[str]) -> ModelReport:
 
 def state_cost(config: Qwen35Config) -> StateCost:
     """Memory that a sequence needs beside the weights."""
-    heads, key, value = config.n_value_heads, config.key_dim, config.value_dim
-    channels, layers = config.conv_channels, config.n_gdn_layers
+    from specla.models.qwen35.options import TargetOptions, recurrent_shape
+
+    shape = recurrent_shape(config, TargetOptions(slots=1))
     kv = 2 * config.n_attention_layers * config.n_kv_heads * config.head_dim
-    node = config.n_key_heads * key + heads * value + heads + channels
     return StateCost(
-        recurrent_bytes=layers * heads * key * value * _FLOAT32,
-        conv_bytes=layers * channels * (config.conv_width - 1) * _FLOAT32,
+        recurrent_bytes=shape.recurrent_bytes,
+        conv_bytes=shape.window_bytes,
         kv_bytes_per_token_f16=kv * 2,
-        kv_bytes_per_token_f32=kv * _FLOAT32,
-        factor_bytes_per_node=layers * node * _FLOAT32,
+        kv_bytes_per_token_f32=kv * 4,
+        factor_bytes_per_node=shape.node_bytes,
     )
 
 

@@ -18,7 +18,8 @@ from specla.models.load import ModelFile, bundled_model, open_model
 from specla.models.qwen35.target import Qwen35Target, TargetOptions
 
 N_TOKENS = 16
-PROMPT = "Once upon a time, there was a big, big dog. The dog liked to"
+# repeats itself, so that n-grams find something
+PROMPT = "The big dog said hello. The big cat said hello. The big dog said"
 SAMPLING = {
     "greedy": SamplingParams(),
     "sampled": SamplingParams(temperature=0.8, top_k=50, top_p=0.95, min_p=0.02, seed=11),
@@ -77,6 +78,8 @@ def _decode_and_compare(adapter: str, sampling: str, budget: int, chunk: int) ->
         )
         trace.tokens = [event.token for event in session.generate(request)]
         assert session.stats.refused == 0
+        if adapter != "none":
+            assert session.stats.rows > session.stats.rounds, "candidates must be verified"
         if adapter == "replay tree" and budget >= 7:
             assert session.stats.mean_accept_length > 1.5, "the tree must be put to use"
         state = target.state_arrays(session.sequence)

@@ -43,6 +43,7 @@ class TargetOptions:
 
 
 def check_features(features: tuple[int, ...], config: Qwen35Config) -> None:
+    """Raise OptionError for a layer that the model doesn't have, or one that is named twice."""
     for layer in features:
         if not 0 <= layer < config.n_layers:
             raise OptionError(
@@ -54,6 +55,7 @@ def check_features(features: tuple[int, ...], config: Qwen35Config) -> None:
 
 
 def recurrent_shape(config: Qwen35Config, options: TargetOptions) -> RecurrentShape:
+    """Sizes of durable state and factor banks."""
     return RecurrentShape(
         slots=options.slots,
         layers=config.n_gdn_layers,
@@ -67,6 +69,7 @@ def recurrent_shape(config: Qwen35Config, options: TargetOptions) -> RecurrentSh
 
 
 def kv_shape(config: Qwen35Config, options: TargetOptions) -> KvShape:
+    """Sizes of the KV cache."""
     # siblings lie side by side, so the nodes of a wide tree reach beyond the context for a while
     rows = options.context + options.max_nodes
     return KvShape(

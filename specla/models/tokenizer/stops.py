@@ -68,13 +68,6 @@ class StopMatcher:
         text, self._held, self._state, self._matched = self._held, "", 0, None
         return text
 
-    def fork(self) -> StopMatcher:
-        """An independent copy in the same state."""
-        copy = StopMatcher.__new__(StopMatcher)
-        copy._automaton = self._automaton
-        copy._state, copy._held, copy._matched = self._state, self._held, self._matched
-        return copy
-
 
 def _checked(stop_strings: Iterable[str]) -> list[str]:
     if isinstance(stop_strings, str):

@@ -48,9 +48,3 @@ class StreamDecoder:
         text = self._held.decode("utf-8", "replace")
         self._held = b""
         return text
-
-    def fork(self) -> StreamDecoder:
-        """An independent copy in the same state."""
-        copy = StreamDecoder(self._tokenizer, skip_special=self._skip_special)
-        copy._held = self._held
-        return copy
