@@ -62,7 +62,11 @@ class Session:
         self._on_prefill = on_prefill
         self.stats = GenerationStats(prompt_tokens=len(tokens))
         self._draft = GuardedAdapter(
-            adapter, adapter_name, target.config.vocab_size, self.stats.refuse
+            adapter,
+            adapter_name,
+            target.config.vocab_size,
+            on_refusal=self.stats.refuse,
+            on_error=self.stats.fail,
         )
         self._cancelled = False
         self._running = False

@@ -16,8 +16,8 @@ class GenerationStats:
 
     prompt_tokens: given, at first and by ``extend``.  prefilled: fed to the target outside rounds.
     accept_lengths: how often a round committed so many tokens, root included; plain decoding
-    commits 1.  refused: calls of the adapter that failed or gave no valid tree; refusal: the last
-    reason.
+    commits 1.  refused: proposals that were not verified; refusal: why the last one was not.
+    adapter_errors: other calls of the adapter that failed; adapter_error: the last one.
     """
 
     prompt_tokens: int = 0
@@ -27,6 +27,8 @@ class GenerationStats:
     rows: int = 0
     refused: int = 0
     refusal: str | None = None
+    adapter_errors: int = 0
+    adapter_error: str | None = None
     accept_lengths: Counter[int] = field(default_factory=Counter)
     seconds: Counter[str] = field(default_factory=Counter)
 
@@ -40,9 +42,14 @@ class GenerationStats:
             self.seconds[phase] += perf_counter() - start  # type: ignore[assignment]
 
     def refuse(self, reason: str) -> None:
-        """Count a call of the adapter that failed, or a proposal that is not a valid tree."""
+        """Count a proposal that was not verified."""
         self.refused += 1
         self.refusal = reason
+
+    def fail(self, reason: str) -> None:
+        """Count another call of the adapter that failed."""
+        self.adapter_errors += 1
+        self.adapter_error = reason
 
     @property
     def decode_seconds(self) -> float:
@@ -68,6 +75,8 @@ class GenerationStats:
             "accept_length_histogram": dict(sorted(self.accept_lengths.items())),
             "refused_proposals": self.refused,
             "last_refusal": self.refusal,
+            "adapter_errors": self.adapter_errors,
+            "last_adapter_error": self.adapter_error,
             # the last prompt token is the root of the first round, no part of the prefill
             "prefill_tokens_per_second": _rate(self.prefilled, prefill),
             "decode_tokens_per_second": _rate(self.emitted, decode),

@@ -16,19 +16,30 @@ from specla.errors import ProposalError
 
 
 class GuardedAdapter:
-    """One adapter's side of one session. on_refusal: told the reason of every failure."""
+    """One adapter's side of one session.
+
+    on_refusal: told why a proposal was not verified.  on_error: told of every other call that
+    failed, which costs nothing but what the adapter would have learned.
+    """
 
     def __init__(
-        self, adapter: Adapter, name: str, vocab_size: int, on_refusal: Callable[[str], None]
+        self,
+        adapter: Adapter,
+        name: str,
+        vocab_size: int,
+        *,
+        on_refusal: Callable[[str], None],
+        on_error: Callable[[str], None],
     ) -> None:
         self._adapter = adapter
         self._name = name
         self._vocab_size = vocab_size
         self._on_refusal = on_refusal
+        self._on_error = on_error
 
     def open(self, view: SequenceView) -> None:
         """The sequence begins."""
-        self._call(lambda: self._adapter.open(view))
+        self._call("open", lambda: self._adapter.open(view))
 
     def propose(self, view: SequenceView) -> tuple[Tree, tuple[int, ...], str | None]:
         """Root and candidates as a tree, without those that are too deep to be used.
@@ -43,7 +54,9 @@ class GuardedAdapter:
             # a copy: what the proposal is measured by must be out of the adapter's reach
             tree = self._tree(self._adapter.propose([replace(view)]), view)
         except Exception as error:
-            return lone, (0,), self._refuse(error)
+            reason = self._reason("propose", error)
+            self._on_refusal(reason)
+            return lone, (0,), reason
         pruned, kept = prune(tree, view.max_depth)
         return pruned, kept, None
 
@@ -56,24 +69,23 @@ class GuardedAdapter:
 
     def observe(self, view: SequenceView, outcome: Outcome) -> None:
         """What became of the last proposal."""
-        self._call(lambda: self._adapter.observe([view], [outcome]))
+        self._call("observe", lambda: self._adapter.observe([view], [outcome]))
 
     def close(self, view: SequenceView) -> None:
         """The sequence is over."""
-        self._call(lambda: self._adapter.close(view))
+        self._call("close", lambda: self._adapter.close(view))
 
-    def _call(self, call: Callable[[], None]) -> None:
+    def _call(self, hook: str, call: Callable[[], None]) -> None:
         try:
             call()
         except Exception as error:
-            self._refuse(error)
+            self._on_error(self._reason(hook, error))
 
-    def _refuse(self, error: Exception) -> str:
+    def _reason(self, hook: str, error: Exception) -> str:
         try:
             reason = " ".join(str(error).split())
         except Exception:
             reason = "(its message can't be shown)"
-        if not isinstance(error, ProposalError):
-            reason = f"adapter {self._name!r} failed: {type(error).__name__}: {reason}"
-        self._on_refusal(reason)
-        return reason
+        if isinstance(error, ProposalError):
+            return reason
+        return f"adapter {self._name!r} failed in {hook}: {type(error).__name__}: {reason}"

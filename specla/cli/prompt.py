@@ -15,7 +15,8 @@ MAX_PROMPT_BYTES = 64 * 1024 * 1024
 
 
 def read_prompt(config: DecodeConfig) -> str:
-    """The prompt's text, as it is: no newline is added or removed.
+    """The prompt's text. One newline at the end of a file or pipe, which editors and `echo` add,
+    is not part of it; everything else is taken as it is.
 
     Raises OptionError when it can't be read, is too large or isn't UTF-8.
     """
@@ -44,7 +45,8 @@ def _decoded(data: bytes, source: str) -> str:
             f"{source} is larger than {MAX_PROMPT_BYTES >> 20} MiB; give a shorter prompt"
         )
     try:
-        return data.decode("utf-8")
+        text = data.decode("utf-8")
+        return text.removesuffix("\r\n") if text.endswith("\r\n") else text.removesuffix("\n")
     except UnicodeDecodeError as error:
         raise OptionError(
             f"{source}: byte {error.start} (0x{data[error.start]:02x}) is not UTF-8; "

@@ -71,6 +71,9 @@ def run_decode(config: DecodeConfig) -> int:
     utf8_stdout()
     show = reporter(quiet=config.quiet)
     job = prepare(config)
+    if job.backend.compiles:
+        with show.step(f"preparing the {job.backend.name} backend", "kernels") as advance:
+            job.backend.prepare(job.model.matrix_kinds, advance)
     start = perf_counter()
     with show.step(f"loading {job.model.path}"):
         target = job.model.target(job.backend, job.options)
@@ -137,7 +140,7 @@ def _check_features(adapter: str, features: tuple[int, ...], model: ModelFile) -
 
 def _decode(job: Job, target: Qwen35Target, show: Reporter) -> Decoded:
     config = job.config
-    with show.step(f"prefill of {tokens(len(job.prompt))}", "tokens") as advance:
+    with show.step(f"prefill of {tokens(len(job.prompt) - 1)}", "tokens") as advance:
         if len(job.prompt) > 1:
             advance(0, len(job.prompt) - 1)
         session = Session(
@@ -221,7 +224,7 @@ def _checked(
         positions = compare(decoded.trace, plain, decoded.state, plain_state, len(job.prompt))
     except MismatchError as difference:
         return difference
-    show.note(f"check: {positions} positions, logits and state identical to plain decoding")
+    show.note(f"check: {positions} tokens, their logits and the state identical to plain decoding")
     return positions
 
 

@@ -27,12 +27,15 @@ def summary_rows(
             ),
         ),
         ("accept length", f"{stats['mean_accept_length']:.2f} on average"),
-        ("accept lengths", histogram(stats["accept_length_histogram"])),
+        ("rounds by length", histogram(stats["accept_length_histogram"])),
         ("time", _shares(stats["share"])),
     ]
     if stats["refused_proposals"]:
         refused = f"{stats['refused_proposals']} proposals; the last one: {stats['last_refusal']}"
         rows.append(("refused", refused))
+    if stats["adapter_errors"]:
+        failed = f"{stats['adapter_errors']} calls; the last one: {stats['last_adapter_error']}"
+        rows.append(("adapter errors", failed))
     rows.append(("stop", stop))
     return rows
 

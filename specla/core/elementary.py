@@ -45,9 +45,11 @@ _functions = run_source(
 
 
 def _call(name: str, x: Float32) -> Float32:
+    x = np.asarray(x, dtype=np.float32)
     # infinities, NaN and subnormals are values here, not accidents
     with np.errstate(all="ignore"):
-        y: Float32 = _functions[name](np.asarray(x, dtype=np.float32))
+        # at least one axis: older NumPy can't reinterpret the bits of a scalar
+        y: Float32 = _functions[name](np.atleast_1d(x)).reshape(x.shape)
     return y
 
 

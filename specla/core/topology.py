@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import index
 
+import numpy as np
+
 from specla.errors import TopologyError
 
 MAX_NODES = 4096
@@ -30,8 +32,8 @@ def as_integers(values: Iterable[object], what: str) -> tuple[int, ...]:
         raise TopologyError(f"{what} is {_shown(values)}, not a list of integers") from None
     for i, value in numbered:
         try:
-            # index() takes ints and NumPy integers, refuses floats; bool is no number here
-            if isinstance(value, bool):
+            # index() takes ints and NumPy integers, refuses floats; a truth value is no number here
+            if isinstance(value, (bool, np.bool_)):
                 raise TypeError
             number = index(value)  # type: ignore[arg-type]
         except TypeError:

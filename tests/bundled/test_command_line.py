@@ -40,7 +40,7 @@ def test_check_passes(
         argv += ["--adapter-opt", f"path={recording}", "--adapter-opt", "branch=2"]
     assert main(argv) == 0
     message = capsys.readouterr().err
-    assert "check: 12 positions, logits and state identical to plain decoding" in message
+    assert "check: 12 tokens, their logits and the state identical to plain decoding" in message
 
 
 def test_the_package_stays_small() -> None:

@@ -61,10 +61,10 @@ def test_the_summary(run, model: Path) -> None:
     assert lines["prefill"].startswith("2 tokens, ")
     assert lines["decode"].startswith("5 tokens in 5 rounds, ")
     assert lines["accept length"] == "1.00 on average"
-    assert lines["accept lengths"] == "1:5"
+    assert lines["rounds by length"] == "1:5"
     assert all(f"{phase} " in lines["time"] for phase in ("draft", "verify", "commit"))
     assert lines["stop"] == "token limit"
-    assert lines["check"] == "5 positions, logits and state identical to plain decoding"
+    assert lines["check"] == "5 tokens, their logits and the state identical to plain decoding"
 
 
 def test_a_good_draft_is_accepted_and_the_text_the_same(run, model: Path, tmp_path: Path) -> None:

@@ -123,8 +123,8 @@ def test_a_person_sees_a_table_and_a_prompt_on_a_new_line(model: Path) -> None:
     assert process.wait(timeout=TIMEOUT) == 0
     lines = [line.rstrip() for line in shown.decode("utf-8", "replace").splitlines()]
     starts = [line.split("  ")[0] for line in lines]
-    assert starts.index("adapter") < starts.index("accept lengths") < starts.index("stop")
-    assert lines[-1] == "check: 3 positions, logits and state identical to plain decoding"
+    assert starts.index("adapter") < starts.index("rounds by length") < starts.index("stop")
+    assert lines[-1] == "check: 3 tokens, their logits and the state identical to plain decoding"
 
 
 SLOW_CONVERT = """

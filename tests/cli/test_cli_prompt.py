@@ -18,15 +18,18 @@ def prompt_ids(run, *argv: object, stdin: bytes = b"") -> list[int]:
 def test_where_the_prompt_comes_from(run, model: Path, tmp_path: Path) -> None:
     path = tmp_path / "prompt.txt"
     path.write_bytes(b"hello world\n")
-    expected = [*PROMPT_IDS, 10]
+    expected = PROMPT_IDS
     assert prompt_ids(run, model, "-f", path) == expected
     assert prompt_ids(run, model, "-f", "-", stdin=b"hello world\n") == expected
     assert prompt_ids(run, model, stdin=b"hello world\n") == expected
     assert prompt_ids(run, model, "-p", "hello", stdin=b" world") == PROMPT_IDS[:1]
 
 
-def test_line_ends_are_taken_as_they_are(run, model: Path) -> None:
+def test_line_ends_are_taken_as_they_are_but_for_the_last(run, model: Path) -> None:
     assert prompt_ids(run, model, stdin=b"\r\n\r") == [13, 10, 13]
+    assert prompt_ids(run, model, stdin=b"\n\n") == [10]
+    assert prompt_ids(run, model, stdin=b"\r\r\n") == [13]
+    assert prompt_ids(run, model, "-p", "\n") == [10]
 
 
 def test_an_empty_prompt_begins_a_text(run, model: Path, tmp_path: Path) -> None:

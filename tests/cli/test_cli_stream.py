@@ -47,7 +47,7 @@ def test_ctrl_c_ends_the_text_cleanly(
     result = run("decode", model, "-p", PROMPT, "-n", 100, "--check", *options)
     assert result.code == 130
     assert "stop: cancelled\n" in result.err
-    assert "check: 5 positions, logits and state identical to plain decoding\n" in result.err
+    assert "check: 5 tokens, their logits and the state identical to plain decoding\n" in result.err
     assert "Traceback" not in result.err
     if as_json:
         found = json.loads(result.out)

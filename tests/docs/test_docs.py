@@ -66,6 +66,31 @@ def test_commands_run_as_written(
         assert "identical to plain decoding" in capsys.readouterr().err
 
 
+def test_the_guides_adapter_works(capsys: pytest.CaptureFixture[str]) -> None:
+    from specla.backends import create_backend
+    from specla.core.sampling import Sampler, SamplingParams
+    from specla.engine import Request, Session
+    from specla.models.load import open_model
+    from specla.models.qwen35.target import TargetOptions
+
+    guide = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
+    (code,) = [block for block in _blocks(guide, "python") if "class BigramAdapter" in block]
+    namespace: dict[str, type] = {}
+    exec(code, namespace)
+    model = open_model(bundled_model())
+    target = model.target(create_backend("numpy"), TargetOptions(context=256))
+    prompt = model.tokenizer.encode("The big dog saw the big dog.", parse_special=False)
+    adapter = namespace["BigramAdapter"]()
+    with Session(target, adapter, prompt) as session:
+        list(session.generate(Request(24, Sampler(SamplingParams()), budget=8)))
+        assert (session.stats.refused, session.stats.adapter_errors) == (0, 0)
+        assert session.stats.mean_accept_length > 1
+        text = [*session.tokens]
+        counts = sum(c.total() for c in adapter.following.popitem()[1].values())
+        assert counts == len(text) - 1, "each pair is learned once"
+        adapter.open(session._view(0, 0))
+
+
 def test_there_are_commands_to_run() -> None:
     assert len(_specla_commands()) >= 5
 

@@ -240,7 +240,8 @@ def test_an_adapter_may_raise_anywhere(hook: str) -> None:
     setattr(adapter, hook, explode)
     with Session(TARGET, adapter, PROMPT) as session:
         assert [e.token for e in session.generate(Request(3, GREEDY))] == _truth(3)
-    assert "boom" in (session.stats.refusal or "")
+    assert "boom" in (session.stats.adapter_error or "")
+    assert session.stats.refused == 0
     TARGET.close(TARGET.open())  # the slot was given back
 
 
