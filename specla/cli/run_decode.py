@@ -71,6 +71,9 @@ def run_decode(config: DecodeConfig) -> int:
     utf8_stdout()
     show = reporter(quiet=config.quiet)
     job = prepare(config)
+    trained = job.model.config.context_length
+    if job.options.context > trained:
+        show.note(f"note: --ctx {job.options.context} is beyond the model's {trained} positions")
     if job.backend.compiles:
         with show.step(f"preparing the {job.backend.name} backend", "kernels") as advance:
             job.backend.prepare(job.model.matrix_kinds, advance)

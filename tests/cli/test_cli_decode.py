@@ -120,3 +120,10 @@ def test_no_tokens_are_a_legal_wish(run, model: Path) -> None:
 def test_other_settings_pass_the_check(run, model: Path, option: str) -> None:
     argv = (model, "-p", PROMPT * 3, "-n", 12, "--check", "--adapter-opt", "min_match=1")
     assert report(run, *argv, *option.split())["check"] == {"identical": True, "positions": 12}
+
+
+def test_a_context_beyond_the_models_is_said(run, model: Path) -> None:
+    result = run("decode", model, "-p", "hello", "-n", 1, "--ctx", 5000)
+    assert result.code == 0
+    assert "note: --ctx 5000 is beyond the model's" in result.err
+    assert "beyond" not in run("decode", model, "-p", "hello", "-n", 1).err

@@ -65,8 +65,8 @@ class Step:
         results = []
         for weight, name in zip(weights, names, strict=True):
             out = self.rows(name, weight.source.rows, capacity=capacity)
-            if weight.quantised:
-                self.backend.linear_quantised(quantised, weight, out)  # type: ignore[arg-type]
+            if quantised is not None and weight.quantised:
+                self.backend.linear_quantised(quantised, weight, out)
             else:
                 self.backend.linear_float(x, weight, out)
             results.append(out)
