@@ -68,6 +68,7 @@ class GenerationStats:
         prefill = self.seconds["prefill"]
         return {
             "prompt_tokens": self.prompt_tokens,
+            "prefilled_tokens": self.prefilled,
             "emitted_tokens": self.emitted,
             "rounds": self.rounds,
             "verified_rows": self.rows,

@@ -18,7 +18,7 @@ def summary_rows(
         ("adapter", f"{settings['adapter']}, budget {settings['budget']}"),
         ("backend", f"{settings['backend']}, context {settings['context']}, KV {settings['kv']}"),
         ("load", f"{load_seconds:.2f} s"),
-        ("prefill", _speed(tokens(stats["prompt_tokens"]), stats["prefill_tokens_per_second"])),
+        ("prefill", _speed(tokens(stats["prefilled_tokens"]), stats["prefill_tokens_per_second"])),
         (
             "decode",
             _speed(

@@ -58,7 +58,7 @@ def test_the_summary(run, model: Path) -> None:
     assert result.code == 0
     lines = dict(line.split(": ", 1) for line in result.err.splitlines() if ": " in line)
     assert lines["adapter"] == "none, budget 22"
-    assert lines["prefill"].startswith("2 tokens, ")
+    assert lines["prefill"].startswith("1 token, ")
     assert lines["decode"].startswith("5 tokens in 5 rounds, ")
     assert lines["accept length"] == "1.00 on average"
     assert lines["rounds by length"] == "1:5"
