@@ -17,7 +17,14 @@ def _load_numpy() -> type[Backend]:
     return NumpyBackend
 
 
+def _load_numba() -> type[Backend]:
+    from specla.backends.numba.backend import NumbaBackend
+
+    return NumbaBackend
+
+
 backends.register("numpy", _load_numpy)
+backends.register("numba", _load_numba)
 
 
 def create_backend(name: str) -> Backend:

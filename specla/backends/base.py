@@ -25,6 +25,7 @@ All arrays are float32 unless said otherwise.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +72,16 @@ class Backend(ABC):
     """Base class of all backends. Instances hold no per-sequence data."""
 
     name: str
+    compiles: bool = False
+    """Whether :meth:`prepare` has something to do, so that a user should be told."""
+
+    def prepare(
+        self, kinds: Iterable[str], report: Callable[[int, int], None] | None = None
+    ) -> None:
+        """Do now what first use would do: compile kernels. Never needed for a right result.
+
+        kinds: GGML types of the matrices that will be loaded.  report: told (done, in all).
+        """
 
     # -- arrays ---------------------------------------------------------------------------
 

@@ -42,6 +42,11 @@ class ModelFile:
         """Tokens that end a text."""
         return self.tokenizer.end_ids | frozenset(self.config.eos_ids)
 
+    @property
+    def matrix_kinds(self) -> frozenset[str]:
+        """GGML types of the file's tensors."""
+        return frozenset(tensor.kind for tensor in self.gguf.tensors.values())
+
     def target(self, backend: Backend, options: TargetOptions) -> Qwen35Target:
         """Load the weights onto a backend and make room for sequences."""
         return Qwen35Target(self.weights, backend, options)

@@ -1,0 +1,283 @@
+"""The compiled CPU backend as a class: NumPy arrays, Numba kernels, the reference's bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from specla.backends.base import QuantisedRows, RotaryTable, Weight
+from specla.backends.numba import (
+    attention,
+    cache,
+    choices,
+    conv,
+    elementwise,
+    gdn,
+    norms,
+    products,
+)
+from specla.backends.numba import quantise as quantisation
+from specla.backends.numba.features import choose_level
+from specla.backends.numba.threads import Team, choose_threads
+from specla.backends.numba.tile_code import TILE
+from specla.backends.numba.warmup import warm_up
+from specla.backends.numpy.backend import NumpyBackend
+from specla.backends.pools import KvPool, RecurrentPool
+from specla.backends.weights import WeightSource
+from specla.core.plan import StepPlan
+
+SHARED_STATE = 1 << 18
+"""Entries of state walked, from which the recurrence is cut over threads."""
+SHARED_QUERIES = 1 << 11
+"""Entries of all queries, from which attention is cut over threads."""
+
+
+def _three(x: Any) -> Any:
+    """[N, D] as [N, 1, D]."""
+    return x if x.ndim == 3 else x[:, None, :]
+
+
+class NumbaBackend(NumpyBackend):
+    """Arrays and pure copies (upload, gather, moves, embedding rows) are those of the reference;
+    everything that computes is compiled.
+
+    level: integer dot product to use (features.LEVELS); None is the best this machine has, or
+    what SPECLA_CPU_LEVEL names. threads: how many; None is one, or what SPECLA_THREADS says.
+    Neither shows in any bit. Raises OptionError for a bad one.
+    """
+
+    name = "numba"
+    compiles = True
+
+    def __init__(self, level: str | None = None, threads: int | None = None) -> None:
+        self.level = choose_level(level)
+        self._team = Team(choose_threads(threads))
+
+    @property
+    def threads(self) -> int:
+        """Threads that share the large kernels."""
+        return self._team.threads
+
+    def warm_up(
+        self,
+        kinds: Iterable[str] | None = None,
+        report: Callable[[int, int, str], None] | None = None,
+    ) -> int:
+        """Compile all kernels now: see :func:`~specla.backends.numba.warmup.warm_up`."""
+        return warm_up(self.level, kinds, report)
+
+    def prepare(
+        self, kinds: Iterable[str], report: Callable[[int, int], None] | None = None
+    ) -> None:
+        self.warm_up(
+            kinds, None if report is None else lambda done, total, _name: report(done, total)
+        )
+
+    def load(self, source: WeightSource) -> Weight:
+        return products.load(source)
+
+    def quantise(self, x: Any, out: QuantisedRows) -> None:
+        quantisation.quantise(x, out.values, out.scale)
+
+    def linear_quantised(self, x: QuantisedRows, weight: Weight, out: Any) -> None:
+        products.linear_quantised(x, weight, out, self.level, self._team)
+
+    def linear_float(self, x: Any, weight: Weight, out: Any) -> None:
+        products.linear_float(x, weight, out, self.level, self._team)
+
+    def rms_norm(self, x: Any, weight: Any, eps: float, out: Any) -> None:
+        norms.rms_norm(_three(x), weight, np.float32(eps), _three(out))
+
+    def gated_rms_norm(self, x: Any, gate: Any, weight: Any, eps: float, out: Any) -> None:
+        norms.gated_rms_norm(x, gate, weight, np.float32(eps), out)
+
+    def l2_norm(self, x: Any, eps: float, scale: float, out: Any) -> None:
+        norms.l2_norm(x, np.float32(eps), np.float32(scale), out)
+
+    def rotary(self, x: Any, position: Any, table: RotaryTable) -> None:
+        elementwise.rotary(x, position, table.cos, table.sin)
+
+    def swiglu(self, gate: Any, up: Any, out: Any) -> None:
+        elementwise.swiglu(_three(gate), _three(up), _three(out))
+
+    def sigmoid_gate(self, x: Any, gate: Any, out: Any) -> None:
+        elementwise.sigmoid_gate(_three(x), _three(gate), _three(out))
+
+    def add(self, x: Any, y: Any, out: Any) -> None:
+        elementwise.add(_three(x), _three(y), _three(out))
+
+    def gdn_gates(
+        self, alpha: Any, beta: Any, a: Any, dt_bias: Any, decay_out: Any, beta_out: Any
+    ) -> None:
+        elementwise.gdn_gates(alpha, beta, a, dt_bias, decay_out, beta_out)
+
+    def conv_verify(
+        self, x: Any, weight: Any, pool: RecurrentPool, layer: int, plan: StepPlan, out: Any
+    ) -> None:
+        conv.conv_verify(
+            x,
+            weight,
+            pool.window,
+            pool.inputs,
+            layer,
+            plan.slot,
+            plan.pending_bank,
+            plan.row_offset,
+            plan.parent,
+            plan.pending_window,
+            out,
+        )
+
+    def conv_prefill(
+        self, x: Any, weight: Any, pool: RecurrentPool, layer: int, plan: StepPlan, out: Any
+    ) -> None:
+        conv.conv_prefill(
+            x, weight, pool.window, layer, plan.slot, plan.row_offset, plan.parent, out
+        )
+
+    def gdn_verify(
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        decay: Any,
+        beta: Any,
+        pool: RecurrentPool,
+        layer: int,
+        plan: StepPlan,
+        out: Any,
+    ) -> None:
+        gdn.record_keys(k, pool.key, layer, plan.slot, plan.pending_bank, plan.row_offset)
+        self._team.run(
+            gdn.gdn_verify,
+            _state_tiles(pool),
+            q,
+            k,
+            v,
+            decay,
+            beta,
+            pool.state,
+            pool.key,
+            pool.delta,
+            pool.decay,
+            pool.boundary,
+            layer,
+            plan.slot,
+            plan.pending_bank,
+            plan.row_offset,
+            plan.chain_rows,
+            plan.chain_offset,
+            plan.chain_sequence,
+            plan.chain_source,
+            plan.boundary_of_row,
+            plan.pending_state,
+            out,
+            share=_worth_sharing(pool, plan),
+        )
+
+    def gdn_prefill(
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        decay: Any,
+        beta: Any,
+        pool: RecurrentPool,
+        layer: int,
+        plan: StepPlan,
+        out: Any,
+    ) -> None:
+        self._team.run(
+            gdn.gdn_prefill,
+            _state_tiles(pool),
+            q,
+            k,
+            v,
+            decay,
+            beta,
+            pool.state,
+            layer,
+            plan.slot,
+            plan.row_offset,
+            out,
+            share=_worth_sharing(pool, plan),
+        )
+
+    def fold_state(self, pool: RecurrentPool, layer: int, plan: StepPlan) -> None:
+        gdn.fold_state(
+            pool.state,
+            pool.key,
+            pool.delta,
+            pool.decay,
+            layer,
+            plan.slot,
+            plan.pending_bank,
+            plan.pending_state,
+        )
+
+    def fold_window(self, pool: RecurrentPool, layer: int, plan: StepPlan) -> None:
+        conv.fold_window(
+            pool.window, pool.inputs, layer, plan.slot, plan.pending_bank, plan.pending_window
+        )
+
+    def kv_write(self, k: Any, v: Any, kv: KvPool, layer: int, plan: StepPlan) -> None:
+        key, value = _cache_words(kv)
+        cache.kv_write[kv.shape.dtype](
+            k, v, key, value, layer, kv.page_table, plan.slot, plan.row_offset, plan.kv_row
+        )
+
+    def attention(
+        self, q: Any, kv: KvPool, layer: int, plan: StepPlan, scale: float, out: Any
+    ) -> None:
+        key, value = _cache_words(kv)
+        self._team.run(
+            attention.attention[kv.shape.dtype],
+            plan.n_sequences * kv.shape.heads,
+            q,
+            key,
+            value,
+            layer,
+            kv.page_table,
+            plan.slot,
+            plan.committed,
+            plan.row_offset,
+            plan.position,
+            plan.path_start,
+            plan.paths,
+            plan.chain_rows,
+            plan.chain_offset,
+            plan.chain_sequence,
+            np.float32(scale),
+            out,
+            share=plan.n_rows * q.shape[1] * q.shape[2] >= SHARED_QUERIES,
+        )
+
+    def argmax(self, logits: Any, out: Any) -> None:
+        choices.argmax(logits, out)
+
+    def top_k(self, logits: Any, k: int, values_out: Any, ids_out: Any) -> None:
+        if k > choices.INSERTION_LIMIT:
+            super().top_k(logits, k, values_out, ids_out)
+            return
+        choices.top_k(logits, k, values_out, ids_out)
+
+
+def _worth_sharing(pool: RecurrentPool, plan: StepPlan) -> bool:
+    """Whether a recurrence is worth waking threads for."""
+    shape = pool.shape
+    state = shape.value_heads * shape.key_dim * shape.value_dim
+    return state * (plan.n_rows + plan.n_sequences) >= SHARED_STATE
+
+
+def _state_tiles(pool: RecurrentPool) -> int:
+    """Units of the recurrence: tiles of columns of all heads' states."""
+    return pool.shape.value_heads * -(-pool.shape.value_dim // TILE)
+
+
+def _cache_words(kv: KvPool) -> tuple[Any, Any]:
+    """Keys and values; Numba knows no float16 on a CPU, so those go as their bits."""
+    if kv.shape.dtype == "f16":
+        return kv.key.view(np.uint16), kv.value.view(np.uint16)
+    return kv.key, kv.value

@@ -1,0 +1,135 @@
+"""The integer dot of four columns for 16 rows, as LLVM code, by several instructions.
+
+    acc[r] += sum over c < 4 of w[4 r + c] * x[c]      w: uint8, x: int8, acc: int32
+
+All methods are exact, so they agree:
+
+* ``vnni``, ``vnni256``: one byte dot instruction (vpdpbusd), 512 or 256 bits wide.
+* ``bytes``: pmaddubsw into int16 sums, which are widened before they can overflow; AVX2, for
+  weights of at most six bits.
+* ``pairs_avx2``, ``pairs``: even and odd bytes as pairs of int16 (pmaddwd, or plain LLVM code for
+  any processor). Needs no shuffle: the activations come as two words of such pairs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import llvmlite.binding
+from llvmlite import ir
+from numba.core import cgutils
+
+I8, I16, I32 = ir.IntType(8), ir.IntType(16), ir.IntType(32)
+BYTES = ir.VectorType(I8, 64)
+PAIRS = ir.VectorType(I16, 32)
+INTS = ir.VectorType(I32, 16)
+_declare: Any = cgutils.get_or_insert_function
+
+
+def method(level: str, largest: int) -> str:
+    """How to multiply at a CPU level, for weights 0..largest."""
+    if level == "avx2":
+        return "bytes" if quads_per_sum(largest) else "pairs_avx2"
+    return "pairs" if level == "portable" else level
+
+
+def words_per_quad(how: str) -> int:
+    """32-bit words of prepared activations for four columns."""
+    return 2 if how in ("pairs", "pairs_avx2") else 1
+
+
+def quads_per_sum(largest: int) -> int:
+    """How many sums of two products w * x, |x| <= 127, an int16 holds."""
+    return 32767 // (2 * 127 * largest)
+
+
+def splat(builder: Any, value: Any) -> Any:
+    """A scalar in all 16 lanes."""
+    vector = ir.VectorType(value.type, 16)
+    one = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(I32, 0))
+    return builder.shuffle_vector(one, one, ir.Constant(INTS, [0] * 16))
+
+
+def split_weights(builder: Any, how: str, w: Any) -> tuple[Any, ...]:
+    """Operands made of one weight vector, shared by all tokens: as many as words per quad."""
+    if words_per_quad(how) == 1:
+        return (w,)
+    pairs = builder.bitcast(w, PAIRS)
+    even = builder.and_(pairs, ir.Constant(PAIRS, [0xFF] * 32))
+    odd = builder.lshr(pairs, ir.Constant(PAIRS, [8] * 32))
+    return even, odd
+
+
+def accumulate(builder: Any, how: str, acc: Any, w: tuple[Any, ...], x: tuple[Any, ...]) -> Any:
+    """acc plus the dot, for any method but ``bytes``; x: the quad's words, each an i32."""
+    if how in ("vnni", "vnni256"):
+        return _byte_dot(builder, how, acc, w[0], splat(builder, x[0]))
+    for weights, word in zip(w, x, strict=True):
+        pairs = builder.bitcast(splat(builder, word), PAIRS)
+        product = _pmaddwd if how == "pairs_avx2" else _pair_products
+        acc = builder.add(acc, product(builder, weights, pairs))
+    return acc
+
+
+def short_dot(builder: Any, w: Any, word: Any) -> Any:
+    """Method ``bytes``: int16 sums of two products each; the caller adds and then widens them."""
+    x = builder.bitcast(splat(builder, word), BYTES)
+    return _in_halves(builder, "llvm.x86.avx2.pmadd.ub.sw", PAIRS, [w, x])
+
+
+def widen(builder: Any, acc: Any, sums: Any) -> Any:
+    """acc plus the int16 sums of each lane."""
+    return builder.add(acc, _pmaddwd(builder, sums, ir.Constant(PAIRS, [1] * 32)))
+
+
+def _byte_dot(builder: Any, how: str, acc: Any, w: Any, x: Any) -> Any:
+    # LLVM 22 declares the operands as bytes, earlier ones as words
+    operand = BYTES if llvmlite.binding.llvm_version_info[0] >= 22 else INTS
+    operands = [acc, builder.bitcast(w, operand), builder.bitcast(x, operand)]
+    if how == "vnni256":
+        return _in_halves(builder, "llvm.x86.avx512.vpdpbusd.256", INTS, operands)
+    function = _declare(
+        builder.module,
+        ir.FunctionType(INTS, [value.type for value in operands]),
+        "llvm.x86.avx512.vpdpbusd.512",
+    )
+    return builder.call(function, operands)
+
+
+def _pmaddwd(builder: Any, w: Any, x: Any) -> Any:
+    return _in_halves(builder, "llvm.x86.avx2.pmadd.wd", INTS, [w, x])
+
+
+def _pair_products(builder: Any, w: Any, x: Any) -> Any:
+    """pmaddwd in plain LLVM code."""
+    wide = ir.VectorType(I32, 32)
+    product = builder.mul(builder.sext(w, wide), builder.sext(x, wide))
+    even = builder.shuffle_vector(product, product, lanes(16, 0, 2))
+    odd = builder.shuffle_vector(product, product, lanes(16, 1, 2))
+    return builder.add(even, odd)
+
+
+def _in_halves(builder: Any, name: str, result: Any, operands: list[Any]) -> Any:
+    """A 256-bit instruction applied to both halves of 512-bit operands."""
+
+    def half(vector: Any) -> Any:
+        return ir.VectorType(vector.element, vector.count // 2)
+
+    function = _declare(
+        builder.module,
+        ir.FunctionType(half(result), [half(value.type) for value in operands]),
+        name,
+    )
+    parts = []
+    for part in (0, 1):
+        cut = [
+            builder.shuffle_vector(v, v, lanes(v.type.count // 2, part * (v.type.count // 2), 1))
+            for v in operands
+        ]
+        parts.append(builder.call(function, cut))
+    return builder.shuffle_vector(parts[0], parts[1], lanes(result.count, 0, 1))
+
+
+def lanes(count: int, start: int, step: int) -> Any:
+    """Shuffle indices start, start + step, ..."""
+    return ir.Constant(ir.VectorType(I32, count), [start + step * i for i in range(count)])

@@ -1,0 +1,133 @@
+"""What Numba's Python lacks: bit casts, float16 on a CPU, rows known to be contiguous."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.core.imputils import impl_ret_borrowed
+from numba.extending import intrinsic
+
+from specla.backends.numba.features import has
+from specla.backends.numba.jit import device
+
+I32 = ir.IntType(32)
+F32 = ir.FloatType()
+_borrowed: Any = impl_ret_borrowed
+
+
+def _bits(typing_context: Any, x: Any) -> Any:
+    """float32 -> int32, same bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], I32)
+
+    return types.int32(types.float32), generate
+
+
+def _from_bits(typing_context: Any, x: Any) -> Any:
+    """The low 32 bits of an integer as a float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        value = arguments[0]
+        if value.type.width > 32:
+            value = builder.trunc(value, I32)
+        return builder.bitcast(value, F32)
+
+    return types.float32(x), generate
+
+
+def _contiguous(typing_context: Any, array: Any) -> Any:
+    """The same 1-D array with the promise, kept by the protocol, that its stride is one item."""
+    result = array.copy(layout="C")
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _borrowed(context, builder, result, arguments[0])
+
+    return result(array), generate
+
+
+def _load_word(typing_context: Any, address: Any) -> Any:
+    """Four bytes at any address, little endian, as a number 0 .. 2^32 - 1."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], I32.as_pointer())
+        return builder.zext(builder.load(pointer, align=1), ir.IntType(64))
+
+    return types.int64(types.int64), generate
+
+
+def _store_word(typing_context: Any, address: Any, word: Any) -> Any:
+    """The low four bytes of a number to any address, little endian."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], I32.as_pointer())
+        builder.store(builder.trunc(arguments[1], I32), pointer, align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+def widen_half(builder: Any, half: Any) -> Any:
+    """Code for float16 bits (i16, scalar or vector) to float32; exact, subnormals included."""
+    vector = isinstance(half.type, ir.VectorType)
+
+    def of(element: Any) -> Any:
+        return ir.VectorType(element, half.type.count) if vector else element
+
+    def constant(element: Any, value: Any) -> Any:
+        return ir.Constant(of(element), [value] * half.type.count if vector else value)
+
+    if has("f16c") or has("avx512f"):
+        return builder.fpext(builder.bitcast(half, of(ir.HalfType())), of(F32))
+    wide = builder.zext(half, of(I32))
+    magnitude = builder.shl(builder.and_(wide, constant(I32, 0x7FFF)), constant(I32, 13))
+    sign = builder.shl(builder.and_(wide, constant(I32, 0x8000)), constant(I32, 16))
+    # the exponent is off by 112 in float32's terms; the product is exact
+    scaled = builder.fmul(builder.bitcast(magnitude, of(F32)), constant(F32, 2.0**112))
+    special = builder.icmp_unsigned(">=", magnitude, constant(I32, 0x7C00 << 13))
+    bits = builder.select(
+        special,
+        builder.or_(magnitude, constant(I32, 0x7F800000)),
+        builder.bitcast(scaled, of(I32)),
+    )
+    return builder.bitcast(builder.or_(bits, sign), of(F32))
+
+
+def _widen(typing_context: Any, x: Any) -> Any:
+    """A cache entry as float32: float16 bits (uint16) or a float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if signature.args[0] == types.uint16:
+            return widen_half(builder, arguments[0])
+        return arguments[0]
+
+    return types.float32(x), generate
+
+
+bits: Any = intrinsic(_bits)
+from_bits: Any = intrinsic(_from_bits)
+load_word: Any = intrinsic(_load_word)
+store_word: Any = intrinsic(_store_word)
+contiguous: Any = intrinsic(_contiguous)
+widen: Any = intrinsic(_widen)
+
+_HALF = np.float32(0.5)
+_HALF_BITS = np.int32(126 << 23)
+
+
+@device
+def narrow(x: Any) -> Any:
+    """float32 to float16 bits, ties to even, overflow to infinity."""
+    word = bits(x)
+    sign = (word >> 16) & 0x8000
+    size = word & 0x7FFFFFFF
+    if size > 0x7F800000:
+        return sign | 0x7E00
+    if size >= 0x477FF000:  # 65520, half way to what would be the next float16
+        return sign | 0x7C00
+    if size < 0x38800000:  # subnormal: adding 0.5 rounds at the right place
+        return sign | (bits(from_bits(size) + _HALF) - _HALF_BITS)
+    return sign | ((size + 0xFFF + ((size >> 13) & 1) - (112 << 23)) >> 13)

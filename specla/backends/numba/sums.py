@@ -1,0 +1,93 @@
+"""Halving trees (docs/arithmetic.md, section 2): along a row, and down the columns of a tile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from specla.backends.numba.jit import device, routine
+from specla.backends.numba.tile_code import ROW_BYTES, SUM, WEIGH, WEIGH_PADDED, branch, clear_row
+
+ZERO = np.float32(0.0)
+
+
+@device
+def power_of_two(n: int) -> int:
+    """Smallest power of two >= n."""
+    size = 1
+    while size < n:
+        size *= 2
+    return size
+
+
+@routine
+def tree_of_squares(x: Any, scratch: Any) -> Any:
+    """tree(x * x) of a row; scratch: at least half of power_of_two(len(x)), and 1."""
+    n = x.shape[0]
+    half = power_of_two(n) // 2
+    if half == 0:
+        return x[0] * x[0]
+    for i in range(n - half):
+        scratch[i] = x[i] * x[i] + x[i + half] * x[i + half]
+    for i in range(n - half, half):
+        scratch[i] = x[i] * x[i] + ZERO
+    while half > 1:
+        half //= 2
+        for i in range(half):
+            scratch[i] = scratch[i] + scratch[i + half]
+    return scratch[0]
+
+
+@routine
+def tree_of_row(x: Any, size: int) -> Any:
+    """Tree over ``size`` entries (a power of two) of scratch ``x``, which is overwritten."""
+    while size > 1:
+        size //= 2
+        for i in range(size):
+            x[i] = x[i] + x[i + size]
+    return x[0]
+
+
+@routine
+def finish_tree(partial: int, rows: int) -> None:
+    """Row 0 of the tile at address ``partial`` = tree over its ``rows`` (a power of two) rows."""
+    while rows >= 8:
+        rows //= 8
+        for i in range(rows):
+            at = partial + ROW_BYTES * i
+            branch(8, SUM, at, at, ROW_BYTES * rows, 0, 0, ZERO, 0, 0)
+    while rows > 1:
+        rows //= 2
+        for i in range(rows):
+            at = partial + ROW_BYTES * i
+            branch(2, SUM, at, at, ROW_BYTES * rows, 0, 0, ZERO, 0, 0)
+
+
+@routine
+def weighted_tree(tile: int, weight: int, count: int, size: int, partial: int) -> None:
+    """Row 0 of ``partial`` = tree over rows i < size of weight[i] * tile[i]; +0.0 from ``count``.
+
+    tile, weight, partial: addresses. size: a power of two >= count >= 1.
+    """
+    if count == size and size >= 8:
+        rows = size // 8
+        for i in range(rows):
+            at, to = tile + ROW_BYTES * i, partial + ROW_BYTES * i
+            branch(8, WEIGH, to, at, ROW_BYTES * rows, weight + 4 * i, 4 * rows, ZERO, 0, 0)
+        finish_tree(partial, rows)
+        return
+    if size == 1:
+        branch(1, WEIGH, partial, tile, 0, weight, 0, ZERO, 0, 0)
+        return
+    # entries from ``count`` are +0.0: a row whose partner is missing still has it added
+    half = size // 2
+    for i in range(min(half, count)):
+        at, to, w = tile + ROW_BYTES * i, partial + ROW_BYTES * i, weight + 4 * i
+        if i + half < count:
+            branch(2, WEIGH, to, at, ROW_BYTES * half, w, 4 * half, ZERO, 0, 0)
+        else:
+            branch(1, WEIGH_PADDED, to, at, 0, w, 0, ZERO, 0, 0)
+    for i in range(min(half, count), half):
+        clear_row(partial + ROW_BYTES * i)
+    finish_tree(partial, half)

@@ -1,0 +1,223 @@
+"""Operations on rows of a tile, as LLVM vector code.
+
+A tile is [rows, TILE] floats, and all its columns are worked on alike. Written with LLVM's builder
+because these are the inner loops of the recurrence and of attention: left to the vectoriser they
+take longer to compile and come out slower.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from specla.backends.numba.primitives import widen_half
+
+TILE = 32
+"""Columns of a tile."""
+ROW_BYTES = 4 * TILE
+
+SUM, WEIGH, WEIGH_PADDED, DECAY, UPDATE = range(5)
+
+_FLOAT = ir.FloatType()
+_LANES = ir.VectorType(_FLOAT, 16)
+_I32, _I64 = ir.IntType(32), ir.IntType(64)
+
+
+class _Branch:
+    """Writes the tree over a few rows, 16 columns at a time, depth first to save registers."""
+
+    def __init__(self, builder: Any, action: int, arguments: list[Any]) -> None:
+        self.builder, self.action = builder, action
+        self.to, self.at, self.step, self.weight, self.weight_step = arguments[:5]
+        self.decay, self.key, self.delta = arguments[5:]
+
+    def write(self, rows: int) -> None:
+        for self.column in range(0, TILE, 16):
+            total = self._tree(0, 1, rows)
+            if self.action == WEIGH_PADDED:
+                total = self.builder.fadd(total, ir.Constant(_LANES, [0.0] * 16))
+            self.builder.store(total, self._lanes(self.to), align=4)
+
+    def _tree(self, first: int, stride: int, rows: int) -> Any:
+        if stride == rows:
+            return self._leaf(first)
+        lower = self._tree(first, 2 * stride, rows)
+        return self.builder.fadd(lower, self._tree(first + stride, 2 * stride, rows))
+
+    def _leaf(self, j: int) -> Any:
+        b = self.builder
+        pointer = self._lanes(self._offset(self.at, j, self.step))
+        row = b.load(pointer, align=4)
+        if self.action == SUM:
+            return row
+        if self.action == DECAY:
+            row = b.fmul(row, self._splat(self.decay))
+            b.store(row, pointer, align=4)
+        elif self.action == UPDATE:
+            key = self._scalar(self._offset(self.key, j, self.weight_step))
+            row = b.fadd(row, b.fmul(key, b.load(self._lanes(self.delta), align=4)))
+            b.store(row, pointer, align=4)
+        return b.fmul(row, self._scalar(self._offset(self.weight, j, self.weight_step)))
+
+    def _offset(self, base: Any, j: int, step: Any) -> Any:
+        return self.builder.add(base, self.builder.mul(step, ir.Constant(_I64, j)))
+
+    def _lanes(self, address: Any) -> Any:
+        at = self.builder.add(address, ir.Constant(_I64, 4 * self.column))
+        return self.builder.inttoptr(at, _LANES.as_pointer())
+
+    def _scalar(self, address: Any) -> Any:
+        b = self.builder
+        return self._splat(b.load(b.inttoptr(address, _FLOAT.as_pointer()), align=4))
+
+    def _splat(self, value: Any) -> Any:
+        b = self.builder
+        one = b.insert_element(ir.Constant(_LANES, ir.Undefined), value, ir.Constant(_I32, 0))
+        return b.shuffle_vector(one, one, ir.Constant(ir.VectorType(_I32, 16), [0] * 16))
+
+
+def _branch(
+    typing_context: Any,
+    rows: Any,
+    action: Any,
+    to: Any,
+    at: Any,
+    step: Any,
+    weight: Any,
+    weight_step: Any,
+    decay: Any,
+    key: Any,
+    delta: Any,
+) -> Any:
+    """Row ``to`` = halving tree of ``rows`` (a literal power of two) rows at, at + step, ...
+
+    All but rows, action (literals) and decay (float32) are addresses and steps in bytes. SUM: the
+    rows as they are. WEIGH: row j times the float at weight + j * weight_step. WEIGH_PADDED: the
+    same plus +0.0. DECAY: each row is first multiplied by decay, in place. UPDATE: each row j
+    first gets key[j] * delta added, in place; key as weight, delta a row.
+    """
+    address = types.int64
+    signature = types.void(rows, action, *[address] * 5, types.float32, address, address)
+    count, what = rows.literal_value, action.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _Branch(builder, what, list(arguments[2:])).write(count)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+def _fold_row(typing_context: Any, at: Any, decay: Any, key: Any, delta: Any) -> Any:
+    """row = row * decay + key * delta, for the rows at addresses ``at`` and ``delta``."""
+    signature = types.void(types.int64, types.float32, types.float32, types.int64)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        at, decay, key, delta = arguments
+        code = _Branch(builder, SUM, [at, at, at, at, at, decay, at, delta])
+        for code.column in range(0, TILE, 16):
+            pointer = code._lanes(at)
+            product = builder.fmul(builder.load(pointer, align=4), code._splat(decay))
+            change = builder.fmul(code._splat(key), builder.load(code._lanes(delta), align=4))
+            builder.store(builder.fadd(product, change), pointer, align=4)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+def _clear_row(typing_context: Any, at: Any) -> Any:
+    """row = +0.0."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        row = ir.VectorType(_FLOAT, TILE)
+        pointer = builder.inttoptr(arguments[0], row.as_pointer())
+        builder.store(ir.Constant(row, [0.0] * TILE), pointer, align=4)
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+def _copy_row(typing_context: Any, to: Any, at: Any) -> Any:
+    """Row ``to`` = row ``at``."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        row = ir.VectorType(_FLOAT, TILE)
+        to, at = (builder.inttoptr(a, row.as_pointer()) for a in arguments)
+        builder.store(builder.load(at, align=4), to, align=4)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+def _widen_row(typing_context: Any, to: Any, array: Any, start: Any) -> Any:
+    """Row ``to`` (an address) = array[start : start + TILE]: float16 bits or floats."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[1])(context, builder, arguments[1])
+        entries = ir.VectorType(array.data.type.pointee, TILE)
+        pointer = builder.gep(array.data, [arguments[2]])
+        values = builder.load(builder.bitcast(pointer, entries.as_pointer()), align=2)
+        if signature.args[1].dtype == types.uint16:
+            values = widen_half(builder, values)
+        row = ir.VectorType(_FLOAT, TILE).as_pointer()
+        builder.store(values, builder.inttoptr(arguments[0], row), align=4)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, array, types.int64), generate
+
+
+def _row_dot(typing_context: Any, size: Any, x: Any, y: Any) -> Any:
+    """Halving tree over the products of ``size`` floats at two addresses.
+
+    size: a literal power of two >= 16. Whole vectors first, then the lanes of the last one, which
+    is the order of the tree.
+    """
+    signature = types.float32(size, types.int64, types.int64)
+    vectors = size.literal_value // 16
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def load(base: Any, j: int) -> Any:
+            at = builder.add(base, ir.Constant(_I64, 64 * j))
+            return builder.load(builder.inttoptr(at, _LANES.as_pointer()), align=4)
+
+        def tree(first: int, step: int) -> Any:
+            if step == vectors:
+                return builder.fmul(load(arguments[1], first), load(arguments[2], first))
+            return builder.fadd(tree(first, 2 * step), tree(first + step, 2 * step))
+
+        total, width = tree(0, 1), 16
+        while width > 1:
+            width //= 2
+            low, high = (
+                builder.shuffle_vector(
+                    total,
+                    total,
+                    ir.Constant(ir.VectorType(_I32, width), [start + i for i in range(width)]),
+                )
+                for start in (0, width)
+            )
+            total = builder.fadd(low, high)
+        return builder.extract_element(total, ir.Constant(_I32, 0))
+
+    return signature, generate
+
+
+def _address(typing_context: Any, array: Any) -> Any:
+    """Where an array's first entry lies."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        return builder.ptrtoint(array.data, _I64)
+
+    return types.int64(array), generate
+
+
+branch: Any = intrinsic(prefer_literal=True)(_branch)
+clear_row: Any = intrinsic(_clear_row)
+copy_row: Any = intrinsic(_copy_row)
+widen_row: Any = intrinsic(_widen_row)
+row_dot: Any = intrinsic(prefer_literal=True)(_row_dot)
+fold_row: Any = intrinsic(_fold_row)
+address: Any = intrinsic(_address)

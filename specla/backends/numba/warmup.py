@@ -1,0 +1,31 @@
+"""Compile ahead: fill the on-disk cache, so that later runs start at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from specla.backends.numba import jit
+from specla.backends.numba.panels import F32, FLOAT_KINDS, KINDS
+from specla.backends.numba.products import product
+
+
+def warm_up(
+    level: str,
+    kinds: Iterable[str] | None = None,
+    report: Callable[[int, int, str], None] | None = None,
+) -> int:
+    """Compile every kernel for a CPU level. Returns how many there are.
+
+    kinds: GGML types of the matrices that will be loaded, or None for all. report: told (kernels
+    done, kernels in all, name of the next) before each.
+    """
+    names = [*KINDS, *FLOAT_KINDS] if kinds is None else kinds
+    codes = sorted({KINDS.get(name, FLOAT_KINDS.get(name, F32)) for name in names})
+    for code in codes:
+        product(code, level)
+    kernels = jit.declared()
+    for i, kernel in enumerate(kernels):
+        if report is not None:
+            report(i, len(kernels), kernel.name)
+        kernel.compile()
+    return len(kernels)

@@ -1,0 +1,102 @@
+"""Compilation: features, the on-disk cache, and what happens without one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+from numba.core import types
+from support.arrays import equal
+
+from specla.backends.numba import jit, primitives
+from specla.backends.numba.backend import NumbaBackend
+from specla.backends.numba.features import LEVELS, supported
+
+SCRIPT = """
+import numpy as np
+from specla.backends.numba import elementwise
+from specla.backends.numba.backend import NumbaBackend
+x = np.ones((1, 4), dtype=np.float32)
+out = np.empty_like(x)
+NumbaBackend(threads=1).add(x, x, out)
+assert (out == 2).all()
+print(sum(elementwise.add._compiled.stats.cache_hits.values()))
+"""
+
+
+def _hits(cache: Path) -> int:
+    """Cache hits of a fresh process that calls one kernel."""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(cache)}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
+    )
+    return int(done.stdout)
+
+
+@pytest.mark.slow
+def test_second_process_reads_the_cache(tmp_path: Path) -> None:
+    assert _hits(tmp_path) == 0
+    assert _hits(tmp_path) == 1
+
+
+def test_works_without_any_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numba says RuntimeError when no folder is writable."""
+    from numba.core.dispatcher import Dispatcher
+
+    def refuse(dispatcher: Dispatcher) -> None:
+        raise RuntimeError("cannot cache function: no locator available")
+
+    monkeypatch.setattr(Dispatcher, "enable_caching", refuse)
+
+    def double(x: int) -> int:
+        return 2 * x
+
+    assert jit.Kernel(double, "intp(intp)")(21) == 42
+
+
+def test_cached_code_depends_on_every_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    stamps = []
+    for digest in ("one", "other"):
+        monkeypatch.setattr(jit, "_sources", lambda digest=digest: digest)
+        dispatcher = numba.njit(primitives.narrow.py_func)
+        dispatcher.enable_caching()
+        jit._stamp(dispatcher)
+        stamps.append(dispatcher._cache._cache_file._source_stamp)
+    assert stamps[0] != stamps[1]
+
+
+def test_portable_level_is_always_there() -> None:
+    assert supported("portable") and LEVELS[0] == "portable"
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_every_float16_widens_exactly(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the processor's instruction, where it has one, and without."""
+    if not native:
+        monkeypatch.setattr(primitives, "has", lambda feature: False)
+
+    def widen_all(x: np.ndarray, out: np.ndarray) -> None:
+        for i in range(x.shape[0]):
+            out[i] = primitives.widen(x[i])
+
+    compiled = numba.njit(types.void(types.uint16[::1], types.float32[::1]))(widen_all)
+    halves = np.arange(1 << 16, dtype=np.uint16)
+    out = np.empty(1 << 16, dtype=np.float32)
+    compiled(halves, out)
+    assert equal(out, halves.view(np.float16).astype(np.float32))
+
+
+@pytest.mark.slow
+def test_warm_up_compiles_everything_a_decode_needs() -> None:
+    backend, told = NumbaBackend(), []
+    count = backend.warm_up(["Q8_0", "F32", "Q5_0"], lambda *progress: told.append(progress))
+    assert [done for done, _, _ in told] == list(range(count))
+    assert {total for _, total, _ in told} == {count}
+    assert all(kernel._compiled is not None for kernel in jit.declared())
+    names = {name for _, _, name in told}
+    assert {"rms_norm", "gdn_verify", "conv_prefill", "argmax", "multiply", "_fill"} <= names

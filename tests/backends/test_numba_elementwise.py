@@ -1,0 +1,143 @@
+"""Norms, gates, quantisation and choices of the compiled backend: the reference's bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba_values import moods, seeds, strided, values
+from support.arrays import equal, filled
+
+from specla.backends.base import QuantisedRows, RotaryTable
+from specla.backends.numba import elementary as compiled
+from specla.backends.numba.backend import NumbaBackend
+from specla.backends.numba.jit import kernel
+from specla.backends.numpy.backend import NumpyBackend
+from specla.core import elementary
+
+REFERENCE, COMPILED = NumpyBackend(), NumbaBackend()
+examples = settings(max_examples=60)
+sizes = st.one_of(st.integers(1, 40), st.sampled_from([64, 96, 127, 128, 256, 1024]))
+
+
+def _apply(name: str) -> object:
+    function = getattr(compiled, name)
+
+    def run(x: np.ndarray, out: np.ndarray) -> None:
+        for i in range(x.shape[0]):
+            out[i] = function(x[i])
+
+    return kernel("void(float32[::1], float32[::1])")(run)
+
+
+@pytest.mark.parametrize("name", ["exp", "sigmoid", "silu", "softplus", "rsqrt"])
+def test_elementary_functions(name: str) -> None:
+    rng = np.random.default_rng(0)
+    words = rng.integers(0, 2**32, 1 << 20, dtype=np.uint32)  # any float32 at all
+    near = rng.uniform(-110, 95, 1 << 19).astype(np.float32)
+    x = np.concatenate([words.view(np.float32), near])
+    out = filled(len(x))
+    _apply(name)(x, out)
+    assert equal(out, getattr(elementary, name)(x))
+
+
+@examples
+@given(n=st.integers(1, 5), h=st.integers(1, 4), d=sizes, mood=moods, seed=seeds)
+def test_norms(n: int, h: int, d: int, mood: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x, gate = (strided(rng, values(rng, mood, n, h, d)) for _ in range(2))
+    weight = values(rng, mood, d)
+    found, wanted = ([filled(n, h, d) for _ in range(4)] for _ in range(2))
+    for backend, out in ((COMPILED, found), (REFERENCE, wanted)):
+        backend.rms_norm(x, weight, 1e-6, out[0])
+        backend.rms_norm(x[:, 0], weight, 1e-6, out[1][:, 0])
+        backend.gated_rms_norm(x, gate, weight, 1e-5, out[2])
+        backend.l2_norm(x, 1e-6, d**-0.5, out[3])
+    for one, other in zip(found, wanted, strict=True):
+        assert equal(one, other)
+
+
+@examples
+@given(n=st.integers(1, 5), h=st.integers(1, 4), d=sizes, mood=moods, seed=seeds)
+def test_gates(n: int, h: int, d: int, mood: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x, y = (strided(rng, values(rng, mood, n, h, d)) for _ in range(2))
+    a, bias = values(rng, mood, h), values(rng, mood, h)
+    found, wanted = ([filled(n, h, d) for _ in range(3)] for _ in range(2))
+    gates, wanted_gates = ([filled(n, h) for _ in range(2)] for _ in range(2))
+    for backend, out, two in (
+        (COMPILED, found, gates),
+        (REFERENCE, wanted, wanted_gates),
+    ):
+        backend.swiglu(x[:, 0], y[:, 0], out[0][:, 0])
+        backend.sigmoid_gate(x, y, out[1])
+        out[2][...] = x
+        backend.add(out[2][:, 0], y[:, 0], out[2][:, 0])
+        backend.gdn_gates(x[:, :, 0], y[:, :, 0], a, bias, *two)
+    for one, other in zip(found + gates, wanted + wanted_gates, strict=True):
+        assert equal(one, other)
+
+
+@examples
+@given(n=st.integers(1, 6), h=st.integers(1, 4), half=st.integers(1, 32), mood=moods, seed=seeds)
+def test_rotary(n: int, h: int, half: int, mood: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = values(rng, mood, n, h, 2 * half + int(rng.integers(0, 9)))
+    angle = rng.uniform(0, 7, (20, half))
+    table = RotaryTable(np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32))
+    position = rng.integers(0, 20, n, dtype=np.int32)
+    found, wanted = x.copy(), x.copy()
+    COMPILED.rotary(found, position, table)
+    REFERENCE.rotary(wanted, position, table)
+    assert equal(found, wanted)
+
+
+@examples
+@given(n=st.integers(1, 4), k=st.integers(1, 200), mood=moods, seed=seeds)
+def test_quantise(n: int, k: int, mood: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x, blocks = strided(rng, values(rng, mood, n, k)), -(-k // 32)
+    results = []
+    for backend in (COMPILED, REFERENCE):
+        rows = QuantisedRows(filled(n, 32 * blocks, dtype="int8"), filled(n, blocks))
+        backend.quantise(x, rows)
+        results.append(rows)
+    assert equal(results[0].values, results[1].values)
+    assert equal(results[0].scale, results[1].scale)
+
+
+def test_quantise_coarse_scales() -> None:
+    """Subnormal scales: quotients beyond 127, scales that round to zero."""
+    x = (np.arange(1, 4001, dtype=np.uint32)[:, None] // np.arange(1, 33, dtype=np.uint32)).astype(
+        np.uint32
+    )
+    x = np.ascontiguousarray(x).view(np.float32)
+    results = []
+    for backend in (COMPILED, REFERENCE):
+        rows = QuantisedRows(filled(len(x), 32, dtype="int8"), filled(len(x), 1))
+        backend.quantise(x, rows)
+        results.append(rows)
+    assert equal(results[0].values, results[1].values)
+    assert equal(results[0].scale, results[1].scale)
+
+
+@examples
+@given(n=st.integers(1, 4), vocab=st.integers(1, 700), data=st.data(), seed=seeds)
+def test_choices(n: int, vocab: int, data: st.DataObject, seed: int) -> None:
+    """Few distinct values, so that ties are common."""
+    rng = np.random.default_rng(seed)
+    some = np.array([-np.inf, np.nan, 0.0, -0.0, 1.0, 2.0, np.inf, -3e38], dtype=np.float32)
+    logits = rng.choice(some[: int(rng.integers(1, 9))], (n, vocab))
+    if rng.random() < 0.3:
+        logits = rng.standard_normal((n, vocab)).astype(np.float32)
+    k = data.draw(st.integers(1, vocab))
+    results = []
+    for backend in (COMPILED, REFERENCE):
+        best, ids = filled(n, dtype="int32"), filled(n, k, dtype="int32")
+        top = filled(n, k)
+        backend.argmax(logits, best)
+        backend.top_k(logits, k, top, ids)
+        results.append((best, top, ids))
+    for one, other in zip(*results, strict=True):
+        assert equal(one, other)
