@@ -16,6 +16,8 @@ from support.arrays import equal
 from specla.backends.numba import jit, primitives
 from specla.backends.numba.backend import NumbaBackend
 from specla.backends.numba.features import LEVELS, supported
+from specla.backends.numba.panels import KINDS
+from specla.backends.numba.products import product
 
 SCRIPT = """
 import numpy as np
@@ -100,3 +102,12 @@ def test_warm_up_compiles_everything_a_decode_needs() -> None:
     assert all(kernel._compiled is not None for kernel in jit.declared())
     names = {name for _, _, name in told}
     assert {"rms_norm", "gdn_verify", "conv_prefill", "argmax", "multiply", "_fill"} <= names
+
+
+def test_warm_up_leaves_other_levels_alone() -> None:
+    """Their products may not compile here: LLVM then aborts the whole process."""
+    others = [product(KINDS["Q8_0"], level) for level in LEVELS if not supported(level)]
+    compiled = [kernel._compiled for kernel in others]
+    NumbaBackend(level="portable").warm_up(["Q8_0"])
+    assert [kernel._compiled for kernel in others] == compiled
+    assert product(KINDS["Q8_0"], "portable")._compiled is not None

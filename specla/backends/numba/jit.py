@@ -95,7 +95,10 @@ _kernels: list[Kernel] = []
 
 
 def kernel(signature: Any) -> Callable[[Callable[..., Any]], Kernel]:
-    """Declare an entry point. signature: Numba's types, or its notation."""
+    """Declare an entry point that every processor can compile. signature: Numba's notation.
+
+    What depends on the CPU level is made as a plain ``Kernel``, so that ``declared`` leaves it out.
+    """
 
     def declare(function: Callable[..., Any]) -> Kernel:
         made = Kernel(function, signature)
@@ -118,5 +121,5 @@ def routine(function: F) -> F:
 
 
 def declared() -> tuple[Kernel, ...]:
-    """All kernels of the modules imported so far: what a warm-up compiles."""
+    """All kernels of the modules imported so far, but for those of a CPU level."""
     return tuple(_kernels)

@@ -10,7 +10,7 @@ import numpy as np
 from specla.backends.base import QuantisedRows, Weight
 from specla.backends.numba.dot import method, words_per_quad
 from specla.backends.numba.features import LEVELS
-from specla.backends.numba.jit import Kernel, device, kernel, routine
+from specla.backends.numba.jit import Kernel, device, routine
 from specla.backends.numba.panel_code import SEGMENTS, correction_factors, panel
 from specla.backends.numba.panels import F32, KINDS, LARGEST, Panels, pack
 from specla.backends.numba.primitives import contiguous
@@ -124,9 +124,8 @@ def _integer_product(kind: int, level: int) -> Kernel:
                 _scatter(tile, n, done, 16 * p, out)
                 n += done
 
-    return kernel(f"void({_MATRIX}, int8[:, :], float32[:, :], float32[:, :], intp, intp)")(
-        multiply
-    )
+    signature = f"void({_MATRIX}, int8[:, :], float32[:, :], float32[:, :], intp, intp)"
+    return Kernel(multiply, signature)
 
 
 def _float_product(kind: int) -> Kernel:
@@ -159,7 +158,7 @@ def _float_product(kind: int) -> Kernel:
                 _scatter(tile, n, done, 16 * p, out)
                 n += done
 
-    return kernel(f"void({_MATRIX}, float32[:, :], float32[:, :], intp, intp)")(multiply)
+    return Kernel(multiply, f"void({_MATRIX}, float32[:, :], float32[:, :], intp, intp)")
 
 
 def linear_quantised(x: QuantisedRows, weight: Weight, out: Any, level: str, team: Team) -> None:

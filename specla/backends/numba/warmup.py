@@ -21,9 +21,8 @@ def warm_up(
     """
     names = [*KINDS, *FLOAT_KINDS] if kinds is None else kinds
     codes = sorted({KINDS.get(name, FLOAT_KINDS.get(name, F32)) for name in names})
-    for code in codes:
-        product(code, level)
-    kernels = jit.declared()
+    # products of this level only: code for another may not even compile on this processor
+    kernels = [*jit.declared(), *(product(code, level) for code in codes)]
     for i, kernel in enumerate(kernels):
         if report is not None:
             report(i, len(kernels), kernel.name)
