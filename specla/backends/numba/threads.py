@@ -26,7 +26,9 @@ def choose_threads(wanted: int | None = None) -> int:
     """Threads to use: ``wanted``, else the environment's, else one.
 
     One, because small models lose by sharing: on the bundled one, two threads speculate at 0.5 to
-    1.0 times the speed of one (docs/benchmarks.md). Raises OptionError unless it is a number 1..256.
+    1.0 times the speed of one (docs/benchmarks.md).
+
+    Raises OptionError unless it is a number 1..256.
     """
     given: Any = os.environ.get(VARIABLE) if wanted is None else wanted
     if given in (None, ""):
