@@ -33,6 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specla.backends.pools import FeaturePool, KvPool, KvShape, RecurrentPool, RecurrentShape
+from specla.backends.steps import StepRunner
 from specla.backends.weights import WeightSource
 from specla.core.plan import CommitPlan, StepPlan
 
@@ -82,6 +83,10 @@ class Backend(ABC):
 
         kinds: GGML types of the matrices that will be loaded.  report: told (done, in all).
         """
+
+    def step_runner(self) -> StepRunner:
+        """A new runner for the steps of one model."""
+        return StepRunner()
 
     # -- arrays ---------------------------------------------------------------------------
 

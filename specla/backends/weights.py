@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,3 +23,23 @@ class WeightSource:
     rows: int
     cols: int
     data: np.ndarray
+
+    def release(self) -> None:
+        """Give the pages of a memory map back: a backend that has made its own copy needs them no
+        more. ``data`` stays readable, at the price of a page fault."""
+        base: Any = self.data
+        while isinstance(base, (np.ndarray, memoryview)):
+            base = base.base if isinstance(base, np.ndarray) else base.obj
+        if not isinstance(base, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
+            return
+        start = _address(self.data) - _address(np.frombuffer(base, np.uint8))
+        # whole pages inside: a neighbour's may be in use
+        first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+        last = (start + self.data.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+        if last > first:
+            base.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+
+def _address(array: np.ndarray) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address

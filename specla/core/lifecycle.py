@@ -20,7 +20,7 @@ dies *inside* a durable write can't be told from a half-written one, and the led
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -40,6 +40,14 @@ class Phase(Enum):
     VERIFIED = "verified"
     BROKEN = "broken"
     CLOSED = "closed"
+
+
+class Progress(Enum):
+    """How far a step came that runs as a whole."""
+
+    UNTOUCHED = "untouched"
+    PARTIAL = "partial"
+    DONE = "done"
 
 
 OPEN_PHASES = (Phase.EMPTY, Phase.CLEAN, Phase.PENDING, Phase.VERIFIED)
@@ -160,6 +168,31 @@ class Ledger:
             yield
             # inside: an interrupt before this line leaves the sequence BROKEN, never wrong
             epochs[layer] = self._epoch
+
+    @contextmanager
+    def folding_all(self, progress: Callable[[], Progress]) -> Iterator[None]:
+        """Around a step that folds what is pending in all layers and runs as a whole.
+
+        progress: how far it came, asked if it is interrupted: an interrupt before or after it
+        costs nothing, one in the middle leaves the sequence BROKEN.
+        """
+        durable = bool(self.pending_count)
+        if durable:
+            self._writing = "a fold of all layers"
+        try:
+            yield
+        except BaseException:
+            if durable and progress() is Progress.UNTOUCHED:
+                self._writing = None
+            elif progress() is Progress.DONE:
+                self._fold_all()
+            raise
+        self._fold_all()
+
+    def _fold_all(self) -> None:
+        self._state_epochs = [self._epoch] * self._n_layers
+        self._window_epochs = [self._epoch] * self._n_layers
+        self._writing = None
 
     # -- operations -----------------------------------------------------------------------
 

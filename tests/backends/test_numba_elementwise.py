@@ -12,7 +12,7 @@ from support.arrays import equal, filled
 from specla.backends.base import QuantisedRows, RotaryTable
 from specla.backends.numba import elementary as compiled
 from specla.backends.numba.backend import NumbaBackend
-from specla.backends.numba.jit import kernel
+from specla.backends.numba.jit import Kernel
 from specla.backends.numpy.backend import NumpyBackend
 from specla.core import elementary
 
@@ -28,7 +28,7 @@ def _apply(name: str) -> object:
         for i in range(x.shape[0]):
             out[i] = function(x[i])
 
-    return kernel("void(float32[::1], float32[::1])")(run)
+    return Kernel(run, "void(float32[::1], float32[::1])", cached=False)
 
 
 @pytest.mark.parametrize("name", ["exp", "sigmoid", "silu", "softplus", "rsqrt"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import llvmlite.binding
-import numba
 import numpy as np
 import pytest
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
@@ -19,6 +18,7 @@ from specla.backends.base import QuantisedRows
 from specla.backends.blocks import NATIVE
 from specla.backends.numba import dot, features, products
 from specla.backends.numba.backend import NumbaBackend
+from specla.backends.numba.jit import Kernel
 from specla.backends.numba.panels import KINDS
 from specla.backends.numpy.backend import NumpyBackend
 from specla.backends.weights import WeightSource
@@ -167,7 +167,7 @@ def test_vnni_code_around_an_emulated_instruction(
 ) -> None:
     monkeypatch.setattr(dot, "_byte_dot", _emulated)
     made = products._integer_product(KINDS[kind], features.LEVELS.index("vnni"))
-    compiled = numba.njit(made._signature, error_model="numpy")(made._function)  # not cached
+    compiled = Kernel(made.function, made.signature, cached=False)
     monkeypatch.setattr(products, "product", lambda kind, level: compiled)
     for seed, mood in enumerate(["plain", "huge", "hostile"]):
         rng = np.random.default_rng(seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from typing import Any
 
@@ -11,8 +12,11 @@ from support.arrays import equal
 from support.tiny import tiny_target
 
 from specla.backends.numba import backend as module
-from specla.backends.numba import products, threads
+from specla.backends.numba import products, threads, walker
+from specla.backends.numba.arguments import address_of
 from specla.backends.numba.backend import NumbaBackend
+from specla.backends.numba.jit import Kernel
+from specla.backends.numba.program import CallList
 from specla.backends.numba.threads import Team, choose_threads
 from specla.backends.numpy.backend import NumpyBackend
 from specla.core.topology import Tree
@@ -53,46 +57,109 @@ def test_same_bytes(count: int) -> None:
         assert equal(found, wanted)
 
 
-def test_units_are_cut_without_gap_or_overlap() -> None:
-    team = Team(4)
-    for units in (1, 2, 3, 4, 5, 17):
-        seen: list[tuple[int, int]] = []
-        team.run(lambda first, last, seen=seen: seen.append((first, last)), units, share=True)
-        assert sorted(i for first, last in seen for i in range(first, last)) == list(range(units))
-        assert len(seen) == min(4, units)
+def _count(seen: Any, first_unit: int, last_unit: int) -> None:
+    for i in range(first_unit, last_unit):
+        seen[i] += 1
 
 
-def test_not_worth_sharing_stays_on_the_caller() -> None:
-    callers = []
-    Team(4).run(lambda first, last: callers.append(threading.current_thread()), 9, share=False)
-    assert callers == [threading.current_thread()]
+def _double(source: Any, out: Any, first_unit: int, last_unit: int) -> None:
+    for i in range(first_unit, last_unit):
+        out[i] = 2 * source[i]
 
 
-@pytest.mark.parametrize("bad_unit", [0, 2])
-def test_failure_of_any_thread_reaches_the_caller_and_the_team_goes_on(bad_unit: int) -> None:
-    team, done = Team(3), []
-
-    def work(first: int, last: int) -> None:
-        if first == bad_unit:
-            raise OSError("broken")
-        done.append(first)
-
-    with pytest.raises(OSError, match="broken"):
-        team.run(work, 3, share=True)
-    assert len(done) == 2, "the others were waited for"
-    team.run(lambda first, last: done.append(first), 3, share=True)
-    assert len(done) == 5
+count = Kernel(_count, "void(int64[::1], intp, intp)")
+double = Kernel(_double, "void(int64[::1], int64[::1], intp, intp)")
 
 
-def test_a_second_caller_works_alone() -> None:
-    team, inner = Team(2), []
+def _calls(*items: tuple[Kernel, int, tuple[Any, ...]], share: bool = True) -> CallList:
+    calls = CallList()
+    for kernel, units, arguments in items:
+        calls.add(kernel, units, arguments, share)
+    return calls
 
-    def work(first: int, last: int) -> None:
-        if first == 0:
-            team.run(lambda a, b: inner.append((a, b)), 8, share=True)
 
-    team.run(work, 2, share=True)
-    assert inner == [(0, 8)]
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_each_unit_is_done_once(threads: int) -> None:
+    team = Team(threads)
+    for units in (0, 1, 2, 3, 17, 1000):
+        for share in (True, False):
+            seen = np.zeros(units, np.int64)
+            _calls((count, units, (seen,)), share=share).run(team)
+            assert seen.tolist() == [1] * units
+
+
+@pytest.mark.parametrize("threads", [2, 3, 7])
+def test_a_call_sees_all_of_the_one_before(threads: int) -> None:
+    """A chain of doublings, walked often and by more threads than there are processors."""
+    arrays = [np.full(5000, i == 0, np.int64) for i in range(25)]
+    links = [(double, 5000, (a, b)) for a, b in itertools.pairwise(arrays)]
+    calls, team = _calls(*links), Team(threads)
+    for turn in range(40):
+        arrays[0][:] = turn
+        calls.run(team)
+        assert (arrays[-1] == turn << 24).all()
+
+
+def test_a_worker_that_comes_too_late_finds_the_gate_locked() -> None:
+    seen = np.zeros(3, np.int64)
+    calls = _calls((count, 3, (seen,)))
+    calls.run(Team(1))  # makes the final arrays
+    rows, counters = calls._final or pytest.fail("no calls")
+    gates = np.array([walker.LEFT, 0], np.int64)
+    counters.fill(0)
+    words = [address_of(rows), address_of(counters), 1, address_of(gates), 2, 0]
+    assert walker.help_out()(*words) == 0
+    assert seen.tolist() == [1, 1, 1] and gates.tolist() == [walker.LEFT, 0]
+    gates[0] = walker.NOT_YET
+    assert walker.help_out()(*words) == 0
+    assert seen.tolist() == [2, 2, 2] and gates.tolist() == [walker.LEFT, 0]
+
+
+def test_two_callers_at_the_same_time() -> None:
+    team, arrays = Team(2), [np.zeros(40, np.int64) for _ in range(4)]
+
+    def work(seen: np.ndarray) -> None:
+        for _ in range(200):
+            _calls((count, 40, (seen,))).run(team)
+
+    callers = [threading.Thread(target=work, args=(seen,)) for seen in arrays]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    for seen in arrays:
+        assert seen.tolist() == [200] * 40
+
+
+def _too_much(first_unit: int, last_unit: int) -> None:
+    for _ in range(first_unit, last_unit):
+        np.empty(1 << 60, np.float32)[0] = 1
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_missing_memory_reaches_the_caller_and_the_team_goes_on(threads: int) -> None:
+    team, seen = Team(threads), np.zeros(9, np.int64)
+    kernel = Kernel(_too_much, "void(intp, intp)", cached=False)
+    with pytest.raises(MemoryError, match="scratch"):
+        _calls((kernel, 9, ()), (count, 9, (seen,))).run(team)
+    with pytest.raises(MemoryError, match="_too_much"):
+        kernel(0, 1)
+    _calls((count, 9, (seen,))).run(team)
+    assert seen.tolist() == [2] * 9
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (np.zeros(3, np.int32), 0, 3),  # type
+        (np.zeros((3, 1), np.int64), 0, 3),  # axes
+        (np.zeros(6, np.int64)[::2], 0, 3),  # strides
+        (0, 3),  # number
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: tuple[Any, ...]) -> None:
+    with pytest.raises(TypeError, match="_count"):
+        count(*arguments)
 
 
 def test_workers_end_with_their_team() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -20,11 +22,15 @@ from specla.backends.numba import (
 )
 from specla.backends.numba import quantise as quantisation
 from specla.backends.numba.features import choose_level
+from specla.backends.numba.jit import Kernel
+from specla.backends.numba.program import CallList, Program
+from specla.backends.numba.steps import RecordedSteps
 from specla.backends.numba.threads import Team, choose_threads
 from specla.backends.numba.tile_code import TILE
 from specla.backends.numba.warmup import warm_up
 from specla.backends.numpy.backend import NumpyBackend
-from specla.backends.pools import KvPool, RecurrentPool
+from specla.backends.pools import FeaturePool, KvPool, RecurrentPool
+from specla.backends.steps import StepRunner
 from specla.backends.weights import WeightSource
 from specla.core.plan import StepPlan
 
@@ -53,12 +59,52 @@ class NumbaBackend(NumpyBackend):
 
     def __init__(self, level: str | None = None, threads: int | None = None) -> None:
         self.level = choose_level(level)
-        self._team = Team(choose_threads(threads))
+        self.team = Team(choose_threads(threads))
+        self._recorder = threading.local()
 
     @property
     def threads(self) -> int:
         """Threads that share the large kernels."""
-        return self._team.threads
+        return self.team.threads
+
+    def step_runner(self) -> StepRunner:
+        return RecordedSteps(self)
+
+    @contextmanager
+    def recording(self, program: Program) -> Iterator[None]:
+        """Within it, this thread's kernel calls go to ``program`` and don't run."""
+        self._recorder.program = program
+        try:
+            yield
+        finally:
+            self._recorder.program = None
+
+    def _launch(self, kernel: Kernel, units: int, *arguments: Any, share: bool = False) -> None:
+        """Run a kernel or record it. share: worth more than one thread."""
+        program: Program | None = getattr(self._recorder, "program", None)
+        if program is not None:
+            program.add(kernel, units, arguments, share)
+            return
+        calls = CallList()
+        calls.add(kernel, units, arguments, share)
+        calls.run(self.team)
+
+    def _call(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Call a Python function or record it."""
+        program: Program | None = getattr(self._recorder, "program", None)
+        if program is None:
+            function(*arguments)
+        else:
+            program.add_function(function, arguments)
+
+    def poison(self, array: Any, index: Any = ...) -> None:
+        self._call(super().poison, array, index)
+
+    def embed(self, tokens: Any, weight: Weight, out: Any) -> None:
+        self._call(super().embed, tokens, weight, out)
+
+    def feature_write(self, x: Any, features: FeaturePool, index: int, plan: StepPlan) -> None:
+        self._call(super().feature_write, x, features, index, plan)
 
     def warm_up(
         self,
@@ -76,47 +122,51 @@ class NumbaBackend(NumpyBackend):
         )
 
     def load(self, source: WeightSource) -> Weight:
-        return products.load(source)
+        weight = products.load(source)
+        source.release()
+        return weight
 
     def quantise(self, x: Any, out: QuantisedRows) -> None:
-        quantisation.quantise(x, out.values, out.scale)
+        self._launch(quantisation.quantise, 1, x, out.values, out.scale)
 
     def linear_quantised(self, x: QuantisedRows, weight: Weight, out: Any) -> None:
-        products.linear_quantised(x, weight, out, self.level, self._team)
+        products.linear_quantised(x, weight, out, self.level, self._launch)
 
     def linear_float(self, x: Any, weight: Weight, out: Any) -> None:
-        products.linear_float(x, weight, out, self.level, self._team)
+        products.linear_float(x, weight, out, self.level, self._launch)
 
     def rms_norm(self, x: Any, weight: Any, eps: float, out: Any) -> None:
-        norms.rms_norm(_three(x), weight, np.float32(eps), _three(out))
+        self._launch(norms.rms_norm, 1, _three(x), weight, np.float32(eps), _three(out))
 
     def gated_rms_norm(self, x: Any, gate: Any, weight: Any, eps: float, out: Any) -> None:
-        norms.gated_rms_norm(x, gate, weight, np.float32(eps), out)
+        self._launch(norms.gated_rms_norm, 1, x, gate, weight, np.float32(eps), out)
 
     def l2_norm(self, x: Any, eps: float, scale: float, out: Any) -> None:
-        norms.l2_norm(x, np.float32(eps), np.float32(scale), out)
+        self._launch(norms.l2_norm, 1, x, np.float32(eps), np.float32(scale), out)
 
     def rotary(self, x: Any, position: Any, table: RotaryTable) -> None:
-        elementwise.rotary(x, position, table.cos, table.sin)
+        self._launch(elementwise.rotary, 1, x, position, table.cos, table.sin)
 
     def swiglu(self, gate: Any, up: Any, out: Any) -> None:
-        elementwise.swiglu(_three(gate), _three(up), _three(out))
+        self._launch(elementwise.swiglu, 1, _three(gate), _three(up), _three(out))
 
     def sigmoid_gate(self, x: Any, gate: Any, out: Any) -> None:
-        elementwise.sigmoid_gate(_three(x), _three(gate), _three(out))
+        self._launch(elementwise.sigmoid_gate, 1, _three(x), _three(gate), _three(out))
 
     def add(self, x: Any, y: Any, out: Any) -> None:
-        elementwise.add(_three(x), _three(y), _three(out))
+        self._launch(elementwise.add, 1, _three(x), _three(y), _three(out))
 
     def gdn_gates(
         self, alpha: Any, beta: Any, a: Any, dt_bias: Any, decay_out: Any, beta_out: Any
     ) -> None:
-        elementwise.gdn_gates(alpha, beta, a, dt_bias, decay_out, beta_out)
+        self._launch(elementwise.gdn_gates, 1, alpha, beta, a, dt_bias, decay_out, beta_out)
 
     def conv_verify(
         self, x: Any, weight: Any, pool: RecurrentPool, layer: int, plan: StepPlan, out: Any
     ) -> None:
-        conv.conv_verify(
+        self._launch(
+            conv.conv_verify,
+            1,
             x,
             weight,
             pool.window,
@@ -133,8 +183,17 @@ class NumbaBackend(NumpyBackend):
     def conv_prefill(
         self, x: Any, weight: Any, pool: RecurrentPool, layer: int, plan: StepPlan, out: Any
     ) -> None:
-        conv.conv_prefill(
-            x, weight, pool.window, layer, plan.slot, plan.row_offset, plan.parent, out
+        self._launch(
+            conv.conv_prefill,
+            1,
+            x,
+            weight,
+            pool.window,
+            layer,
+            plan.slot,
+            plan.row_offset,
+            plan.parent,
+            out,
         )
 
     def gdn_verify(
@@ -149,8 +208,10 @@ class NumbaBackend(NumpyBackend):
         plan: StepPlan,
         out: Any,
     ) -> None:
-        gdn.record_keys(k, pool.key, layer, plan.slot, plan.pending_bank, plan.row_offset)
-        self._team.run(
+        self._launch(
+            gdn.record_keys, 1, k, pool.key, layer, plan.slot, plan.pending_bank, plan.row_offset
+        )
+        self._launch(
             gdn.gdn_verify,
             _state_tiles(pool),
             q,
@@ -189,7 +250,7 @@ class NumbaBackend(NumpyBackend):
         plan: StepPlan,
         out: Any,
     ) -> None:
-        self._team.run(
+        self._launch(
             gdn.gdn_prefill,
             _state_tiles(pool),
             q,
@@ -206,7 +267,9 @@ class NumbaBackend(NumpyBackend):
         )
 
     def fold_state(self, pool: RecurrentPool, layer: int, plan: StepPlan) -> None:
-        gdn.fold_state(
+        self._launch(
+            gdn.fold_state,
+            1,
             pool.state,
             pool.key,
             pool.delta,
@@ -218,21 +281,38 @@ class NumbaBackend(NumpyBackend):
         )
 
     def fold_window(self, pool: RecurrentPool, layer: int, plan: StepPlan) -> None:
-        conv.fold_window(
-            pool.window, pool.inputs, layer, plan.slot, plan.pending_bank, plan.pending_window
+        self._launch(
+            conv.fold_window,
+            1,
+            pool.window,
+            pool.inputs,
+            layer,
+            plan.slot,
+            plan.pending_bank,
+            plan.pending_window,
         )
 
     def kv_write(self, k: Any, v: Any, kv: KvPool, layer: int, plan: StepPlan) -> None:
         key, value = _cache_words(kv)
-        cache.kv_write[kv.shape.dtype](
-            k, v, key, value, layer, kv.page_table, plan.slot, plan.row_offset, plan.kv_row
+        self._launch(
+            cache.kv_write[kv.shape.dtype],
+            1,
+            k,
+            v,
+            key,
+            value,
+            layer,
+            kv.page_table,
+            plan.slot,
+            plan.row_offset,
+            plan.kv_row,
         )
 
     def attention(
         self, q: Any, kv: KvPool, layer: int, plan: StepPlan, scale: float, out: Any
     ) -> None:
         key, value = _cache_words(kv)
-        self._team.run(
+        self._launch(
             attention.attention[kv.shape.dtype],
             plan.n_sequences * kv.shape.heads,
             q,
@@ -255,13 +335,13 @@ class NumbaBackend(NumpyBackend):
         )
 
     def argmax(self, logits: Any, out: Any) -> None:
-        choices.argmax(logits, out)
+        self._launch(choices.argmax, 1, logits, out)
 
     def top_k(self, logits: Any, k: int, values_out: Any, ids_out: Any) -> None:
         if k > choices.INSERTION_LIMIT:
             super().top_k(logits, k, values_out, ids_out)
             return
-        choices.top_k(logits, k, values_out, ids_out)
+        self._launch(choices.top_k, 1, logits, k, values_out, ids_out)
 
 
 def _worth_sharing(pool: RecurrentPool, plan: StepPlan) -> bool:

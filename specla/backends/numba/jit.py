@@ -1,9 +1,10 @@
 """How functions become machine code: one set of compiler options for the whole backend.
 
-``kernel`` is what Python calls: one explicit signature, compiled (or read from Numba's on-disk
-cache) at its first call or by ``warm_up``. Array arguments that may be strided are declared as
-such, so that one compilation serves contiguous and strided views. ``device`` (inlined) and
-``routine`` are what kernels call; they need no cache, since a cached kernel contains them.
+A :class:`Kernel` is an entry point with one explicit signature, compiled (or read from Numba's
+on-disk cache) at its first use or by ``warm_up``. All kernels have one calling convention
+(arguments.py): a block of arguments and a range of units, so that a whole step can be walked
+without Python (walker.py). ``device`` (inlined) and ``routine`` are what kernels call; they need
+no cache, since a cached kernel contains them.
 
 ``fastmath=False``: LLVM then neither re-associates nor contracts ``a * b + c``.
 """
@@ -16,9 +17,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from types import FunctionType
 from typing import Any, TypeVar
 
 import numba
+from numba.core.ccallback import CFunc
+from numba.core.sigutils import normalize_signature
+
+from specla.backends.numba.arguments import Layout, describe, unpacker
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,6 +36,8 @@ _OPTIONS: dict[str, Any] = {
 }
 # typed in some releases of Numba and not in others
 _njit: Any = numba.njit
+_CFunc: Any = CFunc
+_normalize: Any = normalize_signature
 
 
 @cache
@@ -43,52 +51,119 @@ def _sources() -> str:
     return digest.hexdigest()
 
 
-def _stamp(dispatcher: Any) -> None:
+def _stamp(compiled: Any) -> None:
     """Make cached code depend on all sources: Numba looks at the kernel's own file only, and
     would go on using code of a helper that has changed since."""
-    file: Any = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
+    file: Any = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if hasattr(file, "_source_stamp"):
         file._source_stamp = (file._source_stamp, _sources())
 
 
+def compile_entry(function: Callable[..., Any], signature: Any, cached: bool = True) -> Any:
+    """A function for callers in C: compiled, or read from the on-disk cache.
+
+    The result has ``address`` and ``ctypes``; calls through the latter release Python's lock.
+    """
+    compiled: Any = _CFunc(function, _normalize(signature), locals={}, options=dict(_OPTIONS))
+    # without a writable folder every process compiles for itself
+    if cached:
+        with suppress(RuntimeError):
+            compiled.enable_caching()
+            _stamp(compiled)
+    compiled.compile()
+    return compiled
+
+
+def _entry(block: int, first: int, last: int) -> int:
+    """What every kernel looks like from outside. Returns 1 if memory ran out, else 0."""
+    try:
+        KERNEL(*UNPACK(block, first, last))  # type: ignore[name-defined]  # noqa: F821
+    except Exception:
+        return 1
+    return 0
+
+
+_ENTRY = "int32(intp, intp, intp)"
 _compiling = threading.RLock()
 
 
+def _constants(function: Callable[..., Any]) -> list[Any] | None:
+    """What a closure holds, if it is all plain values."""
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    return cells if all(isinstance(c, (int, str, tuple)) for c in cells) else None
+
+
 class Kernel:
-    """A compiled function with one signature. Compiles when first called."""
+    """A compiled function with one signature. Its last two arguments, if named ``first...`` and
+    ``last...``, are a range of units.
 
-    def __init__(self, function: Callable[..., Any], signature: Any) -> None:
+    cached: whether Numba may keep the code on disk; not done for closures over functions.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], signature: Any, *, cached: bool = True
+    ) -> None:
         self.__doc__ = function.__doc__
-        self.name = function.__name__
-        self._function = function
-        self._signature = signature
-        self._compiled: Callable[..., Any] | None = None
+        self.function, self.signature = function, signature
+        constants = _constants(function)
+        self._cached = cached and constants is not None
+        # the constants tell a closure's variants apart
+        self.name = "_".join([function.__name__, *map(str, constants or ())])
+        kinds = _normalize(signature)[0]
+        names = function.__code__.co_varnames[: function.__code__.co_argcount]
+        self._ranged = [name.partition("_")[0] for name in names[-2:]] == ["first", "last"]
+        self.layout = Layout(self.name, kinds[:-2] if self._ranged else kinds)
+        self._compiled: Any = None
 
-    def __call__(self, *arguments: Any) -> Any:
-        return self.ready(*arguments)
+    def __call__(self, *arguments: Any) -> None:
+        """Run it on the calling thread alone."""
+        kept = []
+
+        def place(array: Any) -> int:
+            kept.append(describe(array))
+            return kept[-1].ctypes.data
+
+        units = (0, 1)
+        if self._ranged:
+            arguments, units = arguments[:-2], arguments[-2:]
+        words = self.layout.words(arguments, place)
+        if self.compile().ctypes(words.ctypes.data, *units):
+            raise MemoryError(f"no memory for {self.name}")
 
     @property
-    def ready(self) -> Callable[..., Any]:
-        """The compiled function, compiled now if need be."""
-        return self._compiled or self.compile()
+    def address(self) -> int:
+        """Where the machine code begins; compiled now if need be."""
+        address: int = self.compile().address
+        return address
 
-    def compile(self) -> Callable[..., Any]:
+    def compile(self) -> Any:
         """Compile now, or read the cache. Returns the compiled function."""
-        with _compiling:
-            if self._compiled is None:
-                self._compiled = self._build()
+        if self._compiled is None:
+            with _compiling:
+                if self._compiled is None:
+                    self._compiled = compile_entry(self._wrapped(), _ENTRY, self._cached)
         return self._compiled
 
-    def _build(self) -> Callable[..., Any]:
-        dispatcher: Any = _njit(**_OPTIONS)(self._function)
-        # without a writable folder every process compiles for itself
-        with suppress(RuntimeError):
-            dispatcher.enable_caching()
-            _stamp(dispatcher)
-        dispatcher.compile(self._signature)
-        dispatcher.disable_compile()
-        compiled: Callable[..., Any] = dispatcher
-        return compiled
+    def _wrapped(self) -> FunctionType:
+        """The entry, for Numba's cache a function of the kernel's own file and line.
+
+        What it calls are globals: Numba would take cells of a closure into the cache's key by
+        their identity in this process.
+        """
+        here = self.function.__code__
+        code = _entry.__code__.replace(
+            co_name=self.name, co_filename=here.co_filename, co_firstlineno=here.co_firstlineno
+        )
+        names = {
+            "__name__": self.function.__module__,
+            "KERNEL": _njit(**_OPTIONS)(self.function),
+            "UNPACK": unpacker(self.layout.kinds, self._ranged),
+        }
+        made = FunctionType(code, names, self.name)
+        # all entries have one signature: the kernel's own tells those of one function apart
+        digest = hashlib.sha256(repr(self.layout.kinds).encode()).hexdigest()
+        made.__qualname__ = f"{self.name}_{digest[:12]}"
+        return made
 
 
 _kernels: list[Kernel] = []

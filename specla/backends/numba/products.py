@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -14,10 +15,11 @@ from specla.backends.numba.jit import Kernel, device, routine
 from specla.backends.numba.panel_code import SEGMENTS, correction_factors, panel
 from specla.backends.numba.panels import F32, KINDS, LARGEST, Panels, pack
 from specla.backends.numba.primitives import contiguous
-from specla.backends.numba.threads import Team
 from specla.backends.numba.tile_code import address
 from specla.backends.weights import WeightSource
 
+Launch = Callable[..., None]
+"""(kernel, units, *arguments, share=...), as NumbaBackend has it."""
 SHARED_WORK = 1 << 20
 """Multiplications from which a product is cut over threads: waking one costs tens of us."""
 
@@ -161,17 +163,19 @@ def _float_product(kind: int) -> Kernel:
     return Kernel(multiply, f"void({_MATRIX}, float32[:, :], float32[:, :], intp, intp)")
 
 
-def linear_quantised(x: QuantisedRows, weight: Weight, out: Any, level: str, team: Team) -> None:
+def linear_quantised(
+    x: QuantisedRows, weight: Weight, out: Any, level: str, launch: Launch
+) -> None:
     """See Backend.linear_quantised."""
     matrix: Panels = weight.handle
     multiply = product(matrix.kind, level)
     share = out.size * matrix.blocks * 32 >= SHARED_WORK
-    team.run(multiply, matrix.count, *matrix.bytes, x.values, x.scale, out, share=share)
+    launch(multiply, matrix.count, *matrix.bytes, x.values, x.scale, out, share=share)
 
 
-def linear_float(x: Any, weight: Weight, out: Any, level: str, team: Team) -> None:
+def linear_float(x: Any, weight: Weight, out: Any, level: str, launch: Launch) -> None:
     """See Backend.linear_float."""
     matrix: Panels = weight.handle
     multiply = product(matrix.kind, level)
     share = out.size * matrix.blocks * 32 >= SHARED_WORK
-    team.run(multiply, matrix.count, *matrix.bytes, x, out, share=share)
+    launch(multiply, matrix.count, *matrix.bytes, x, out, share=share)

@@ -22,7 +22,9 @@ from specla.models.workspace import Workspace
 
 @dataclass(frozen=True)
 class Step:
-    """What one forward pass works on. verify: record factors instead of moving the state on."""
+    """What one forward pass works on. verify: record factors instead of moving the state on.
+    whole: the calls are recorded and run together (StepRunner.whole).
+    """
 
     backend: Backend
     workspace: Workspace
@@ -33,6 +35,7 @@ class Step:
     plan: StepPlan
     ledgers: tuple[Ledger, ...]
     verify: bool
+    whole: bool
 
     def rows(self, name: str, *shape: int, capacity: int | None = None) -> Any:
         """Scratch [N, *shape]."""
@@ -42,10 +45,10 @@ class Step:
     def folding(self, what: str, layer: int) -> Iterator[None]:
         """Around a kernel that folds pending factors: tells every ledger of the batch.
 
-        A prefill has nothing pending and is guarded as a whole.
+        A prefill has nothing pending and is guarded as a whole, and so is a step that runs as one.
         """
         with ExitStack() as stack:
-            for ledger in self.ledgers if self.verify else ():
+            for ledger in self.ledgers if self.verify and not self.whole else ():
                 fold = ledger.folding_state if what == "state" else ledger.folding_window
                 stack.enter_context(fold(layer))
             yield

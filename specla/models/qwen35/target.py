@@ -75,6 +75,7 @@ class Qwen35Target:
         self._verify_rows = options.max_nodes * options.slots
         capacity = max(options.chunk, self._verify_rows)
         self._workspace = Workspace(backend, capacity, poison=options.poison)
+        self._runner = backend.step_runner()
 
     @cached_property
     def _table(self) -> RotaryTable:
@@ -142,12 +143,11 @@ class Qwen35Target:
         with ExitStack() as stack:
             for sequence, _ in items:
                 stack.enter_context(sequence.ledger.writing("a prefill"))
-            x = self._trunk(step)
-            # before the length moves on: a caller must be able to trust a failure
-            result = self._head(step, forest, x) if logits else None
+            # logits before the length moves on: a caller must be able to trust a failure
+            rows = self._forward(step, logits)
             for (sequence, _), tree in zip(items, trees, strict=True):
                 sequence.ledger.end_prefill(len(tree))
-        return result
+        return Verified(rows, forest.offsets) if logits else None
 
     def _run_of(self, tokens: Seq[int]) -> Tree:
         """Committed tokens as a chain, validated."""
@@ -176,10 +176,13 @@ class Qwen35Target:
         step, forest = self._lay_out(items, trees, verify=True)
         for sequence, _ in items:
             sequence.ledger.begin_verify()
-        result = self._head(step, forest, self._trunk(step))
+        with ExitStack() as stack:
+            for ledger in step.ledgers if step.whole else ():
+                stack.enter_context(ledger.folding_all(lambda: self._runner.progress))
+            logits = self._forward(step, logits=True)
         for sequence, tree in items:
             sequence.ledger.end_verify(tree)
-        return result
+        return Verified(logits, forest.offsets)
 
     def _check(
         self,
@@ -217,8 +220,18 @@ class Qwen35Target:
             plan=self.store.upload_plan(plan),
             ledgers=ledgers,
             verify=verify,
+            whole=self._runner.whole,
         )
         return step, forest
+
+    def _forward(self, step: Step, logits: bool) -> Any:
+        """One pass over all layers: the logits of all rows, or None if nobody wants them."""
+
+        def calls() -> Any:
+            x = self._trunk(step)
+            return self._head(step, x) if logits else None
+
+        return self._runner.run((step.verify, logits), step.plan, calls)
 
     def _trunk(self, step: Step) -> Any:
         """All layers: the residual stream [N, d_model]."""
@@ -232,12 +245,12 @@ class Qwen35Target:
                 backend.feature_write(x, self.store.features, index, step.plan)
         return x
 
-    def _head(self, step: Step, forest: Forest, x: Any) -> Verified:
-        """Final norm and logits of all rows."""
+    def _head(self, step: Step, x: Any) -> Any:
+        """Final norm and logits of all rows [N, vocab]."""
         normed = step.rows("normed", self.config.d_model)
         self.backend.rms_norm(x, self._output_norm, self.config.rms_eps, normed)
         (logits,) = step.project(normed, (self.output,), ("logits",), self._verify_rows)
-        return Verified(logits, forest.offsets)
+        return logits
 
     # -- what a draft model may ask for ------------------------------------------------------------
 

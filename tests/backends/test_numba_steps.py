@@ -1,0 +1,138 @@
+"""Recorded steps: the bytes of single calls, whatever the plans, and what an interrupt leaves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from support.arrays import equal
+from support.forests import random_tree
+from support.tiny import VOCAB, tiny_target
+
+from specla.backends.numba import steps
+from specla.backends.numba.backend import NumbaBackend
+from specla.backends.numba.program import Program
+from specla.backends.steps import StepRunner
+from specla.core.lifecycle import Phase
+from specla.core.topology import Tree
+
+
+class OneByOne(NumbaBackend):
+    """The same kernels, each run as it is called."""
+
+    def step_runner(self) -> StepRunner:
+        return StepRunner()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("features", [(), (0, 2)])
+def test_recorded_steps_are_the_single_calls(threads: int, features: tuple[int, ...]) -> None:
+    """Many steps of few shapes, so that programs meet plans that they weren't recorded with."""
+    rng = np.random.default_rng(3)
+    targets = [
+        tiny_target(2, backend=backend, kind="Q8_0", pattern="ggag", features=features)
+        for backend in (NumbaBackend(threads=threads), OneByOne(threads=1))
+    ]
+    pairs = [tuple(target.open() for target in targets) for _ in range(3)]
+    for turn in range(25):
+        chosen = pairs[: 1 + turn % 3]
+        for operation in ("prefill", "verify"):
+            size = int(rng.integers(1, 4))
+            trees = [random_tree(rng, size, VOCAB) for _ in chosen]
+            logits = []
+            for i, target in enumerate(targets):
+                if operation == "prefill":
+                    items = [(p[i], t.tokens) for p, t in zip(chosen, trees, strict=True)]
+                    result: Any = target.prefill(items, logits=bool(turn % 2))
+                else:
+                    result = target.verify([(p[i], t) for p, t in zip(chosen, trees, strict=True)])
+                logits.append(None if result is None else np.array(result.logits))
+            assert equal(*logits) if logits[0] is not None else logits[1] is None
+        for pair, tree in zip(chosen, trees, strict=True):
+            path = tree.path_to(int(rng.integers(size)))
+            for target, sequence in zip(targets, pair, strict=True):
+                target.commit(sequence, path)
+    for one, other in pairs:
+        mine, theirs = targets[0].state_arrays(one), targets[1].state_arrays(other)
+        for name in theirs:
+            assert equal(mine[name], theirs[name]), name
+        if features:
+            assert equal(
+                targets[0].features(one, 0, one.length), targets[1].features(other, 0, one.length)
+            )
+    programs = targets[0]._runner._programs
+    assert 10 < len(programs) < 30
+
+
+def test_old_programs_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "KEPT", 2)
+    target = tiny_target(1, backend=NumbaBackend())
+    sequence = target.open()
+    for n in (1, 2, 3, 1, 2, 3):
+        target.prefill([(sequence, range(n))])
+    assert [key[1] for key in target._runner._programs] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("when", "phase"),
+    [("before", Phase.PENDING), ("after", Phase.CLEAN), ("recording", Phase.PENDING)],
+)
+def test_interrupts_around_a_step(when: str, phase: Phase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Native code isn't interrupted: what was pending is still so, or folded, and never half."""
+    backend = NumbaBackend()
+    target, twin = (tiny_target(1, backend=backend) for _ in range(2))
+    tree = Tree.build([1, 2, 3], [-1, 0, 1])
+    sequences = []
+    for t in (target, twin):
+        sequence = t.open()
+        t.prefill([(sequence, [5, 6, 7])])
+        for _ in range(2):
+            t.verify([(sequence, tree)])
+            t.commit(sequence, [0, 1])
+        sequences.append(sequence)
+    original = Program.run
+
+    def interrupted(program: Program, *arguments: Any) -> None:
+        if when == "after":
+            original(program, *arguments)
+        raise KeyboardInterrupt
+
+    def no_recording(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Program, "run", interrupted)
+        if when == "recording":
+            target._runner._programs.clear()
+            patch.setattr(target, "_trunk", no_recording)
+        with pytest.raises(KeyboardInterrupt):
+            target.verify([(sequences[0], tree)])
+    assert sequences[0].ledger.phase is phase
+    if phase is Phase.PENDING:
+        target.flush(sequences[0])
+    twin.flush(sequences[1])
+    mine, theirs = target.state_arrays(sequences[0]), twin.state_arrays(sequences[1])
+    for name in theirs:
+        assert equal(mine[name], theirs[name]), name
+    result = target.verify([(sequences[0], tree)]), twin.verify([(sequences[1], tree)])
+    assert equal(result[0].logits, result[1].logits)
+
+
+def test_a_step_that_stopped_half_way_breaks_the_sequence() -> None:
+    target = tiny_target(1, backend=NumbaBackend(), poison=True)  # several parts
+    sequence, tree = target.open(), Tree.build([1, 2], [-1, 0])
+    target.prefill([(sequence, [5, 6, 7])])
+    for _ in range(2):
+        target.verify([(sequence, tree)])
+        target.commit(sequence, [0, 1])
+    program = next(p for key, p in target._runner._programs.items() if key[0][0] and key[1] == 2)
+    middle = len(program._parts) // 2
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    program._parts[middle] = stop
+    with pytest.raises(KeyboardInterrupt):
+        target.verify([(sequence, tree)])
+    assert sequence.ledger.phase is Phase.BROKEN
