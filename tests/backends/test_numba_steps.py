@@ -10,6 +10,7 @@ from support.arrays import equal
 from support.forests import random_tree
 from support.tiny import VOCAB, tiny_target
 
+from specla.backends.numba import program as module
 from specla.backends.numba import steps
 from specla.backends.numba.backend import NumbaBackend
 from specla.backends.numba.program import Program
@@ -26,9 +27,13 @@ class OneByOne(NumbaBackend):
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("features", [(), (0, 2)])
-def test_recorded_steps_are_the_single_calls(threads: int, features: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("features", "long_step"), [((), 32), ((0, 2), 1)])
+def test_recorded_steps_are_the_single_calls(
+    threads: int, features: tuple[int, ...], long_step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Many steps of few shapes, so that programs meet plans that they weren't recorded with."""
+    monkeypatch.setattr(module, "LONG_STEP", long_step)
+    monkeypatch.setattr(module, "SLICE", 3)
     rng = np.random.default_rng(3)
     targets = [
         tiny_target(2, backend=backend, kind="Q8_0", pattern="ggag", features=features)

@@ -75,6 +75,7 @@ def _calls(*items: tuple[Kernel, int, tuple[Any, ...]], share: bool = True) -> C
     calls = CallList()
     for kernel, units, arguments in items:
         calls.add(kernel, units, arguments, share)
+    calls.build()
     return calls
 
 
@@ -84,7 +85,7 @@ def test_each_unit_is_done_once(threads: int) -> None:
     for units in (0, 1, 2, 3, 17, 1000):
         for share in (True, False):
             seen = np.zeros(units, np.int64)
-            _calls((count, units, (seen,)), share=share).run(team)
+            _calls((count, units, (seen,)), share=share).run(team, 7)
             assert seen.tolist() == [1] * units
 
 
@@ -96,15 +97,15 @@ def test_a_call_sees_all_of_the_one_before(threads: int) -> None:
     calls, team = _calls(*links), Team(threads)
     for turn in range(40):
         arrays[0][:] = turn
-        calls.run(team)
+        calls.run(team, 7)
         assert (arrays[-1] == turn << 24).all()
 
 
 def test_a_worker_that_comes_too_late_finds_the_gate_locked() -> None:
     seen = np.zeros(3, np.int64)
     calls = _calls((count, 3, (seen,)))
-    calls.run(Team(1))  # makes the final arrays
-    rows, counters = calls._final or pytest.fail("no calls")
+    calls.run(Team(1), 1)
+    rows, counters = calls._rows, calls._counters
     gates = np.array([walker.LEFT, 0], np.int64)
     counters.fill(0)
     words = [address_of(rows), address_of(counters), 1, address_of(gates), 2, 0]
@@ -120,7 +121,7 @@ def test_two_callers_at_the_same_time() -> None:
 
     def work(seen: np.ndarray) -> None:
         for _ in range(200):
-            _calls((count, 40, (seen,))).run(team)
+            _calls((count, 40, (seen,))).run(team, 7)
 
     callers = [threading.Thread(target=work, args=(seen,)) for seen in arrays]
     for caller in callers:
@@ -141,10 +142,10 @@ def test_missing_memory_reaches_the_caller_and_the_team_goes_on(threads: int) ->
     team, seen = Team(threads), np.zeros(9, np.int64)
     kernel = Kernel(_too_much, "void(intp, intp)", cached=False)
     with pytest.raises(MemoryError, match="scratch"):
-        _calls((kernel, 9, ()), (count, 9, (seen,))).run(team)
+        _calls((kernel, 9, ()), (count, 9, (seen,))).run(team, 7)
     with pytest.raises(MemoryError, match="_too_much"):
         kernel(0, 1)
-    _calls((count, 9, (seen,))).run(team)
+    _calls((count, 9, (seen,))).run(team, 7)
     assert seen.tolist() == [2] * 9
 
 

@@ -7,7 +7,6 @@ units) for whoever walks a step, and the arrays of a recorded call can be exchan
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,9 +30,9 @@ def address_of(array: npt.NDArray[Any]) -> int:
     return address
 
 
-def describe(array: npt.NDArray[Any]) -> Words:
+def describe(array: npt.NDArray[Any]) -> tuple[int, ...]:
     """An array's descriptor."""
-    return np.array([address_of(array), *array.shape, *array.strides], np.int64)
+    return (address_of(array), *array.shape, *array.strides)
 
 
 class Layout:
@@ -41,37 +40,71 @@ class Layout:
 
     def __init__(self, name: str, kinds: tuple[Any, ...]) -> None:
         self.name, self.kinds = name, kinds
-        self._wanted = [
-            (as_dtype(kind.dtype), kind.ndim, kind.layout == "C")
+        self._arrays = {
+            i: (as_dtype(kind.dtype), kind.ndim, kind.layout == "C")
+            for i, kind in enumerate(kinds)
             if isinstance(kind, types.Array)
-            else None
-            for kind in kinds
-        ]
+        }
 
-    def words(self, arguments: tuple[Any, ...], place: Callable[[Any], int]) -> Words:
-        """The block of a call. place(array) makes an array's descriptor and says where it is.
-
-        Raises TypeError where an argument isn't what the kernel was compiled for: machine code
-        would read past it.
-        """
+    def check(self, arguments: tuple[Any, ...]) -> None:
+        """Raise TypeError where an argument isn't what the kernel was compiled for: machine code
+        would read past it."""
         if len(arguments) != len(self.kinds):
             raise TypeError(f"{self.name} takes {len(self.kinds)} arguments, not {len(arguments)}")
-        words = np.empty(len(arguments), np.int64)
-        for i, (value, wanted) in enumerate(zip(arguments, self._wanted, strict=True)):
-            if wanted is not None:
-                dtype, ndim, contiguous = wanted
-                if value.dtype != dtype or value.ndim != ndim:
-                    raise TypeError(
-                        f"argument {i} of {self.name} must be {dtype} with {ndim} axes; "
-                        f"it is {value.dtype} with {value.ndim}"
-                    )
-                if contiguous and not value.flags.c_contiguous:
-                    raise TypeError(f"argument {i} of {self.name} must be contiguous")
-                words[i] = place(value)
-            elif self.kinds[i] == types.float32:
-                words[i] = np.float32(value).view(np.int32)
-            else:
-                words[i] = value
+        for i, (dtype, ndim, contiguous) in self._arrays.items():
+            value = arguments[i]
+            if value.dtype != dtype or value.ndim != ndim:
+                raise TypeError(
+                    f"argument {i} of {self.name} must be {dtype} with {ndim} axes; "
+                    f"it is {value.dtype} with {value.ndim}"
+                )
+            if contiguous and not value.flags.c_contiguous:
+                raise TypeError(f"argument {i} of {self.name} must be contiguous")
+
+    def is_array(self, i: int) -> bool:
+        """Whether argument i is an array, so that its word is an address."""
+        return i in self._arrays
+
+    def scalar(self, i: int, value: Any) -> int:
+        """The word of argument i, an integer or a float32."""
+        if self.kinds[i] == types.float32:
+            return int(np.float32(value).view(np.int32))
+        return int(value)
+
+
+class Blocks:
+    """Argument blocks and descriptors side by side in memory. Doesn't keep the arrays alive."""
+
+    def __init__(self) -> None:
+        self._words: list[int] = []
+        self._addresses: list[int] = []  # places of words that count from the beginning
+        self._places: dict[int, int] = {}
+
+    def add(self, layout: Layout, arguments: tuple[Any, ...]) -> int:
+        """Place of the block for a call. Every array must live until :meth:`build`."""
+        layout.check(arguments)
+        pointed = {i: self._place(value) for i, value in enumerate(arguments) if layout.is_array(i)}
+        start = len(self._words)
+        for i, value in enumerate(arguments):
+            if i in pointed:
+                self._addresses.append(start + i)
+            self._words.append(pointed[i] if i in pointed else layout.scalar(i, value))
+        return start
+
+    def _place(self, array: npt.NDArray[Any]) -> int:
+        if id(array) not in self._places:
+            self._places[id(array)] = len(self._words)
+            self._words += describe(array)
+        return self._places[id(array)]
+
+    def place_of(self, array: npt.NDArray[Any]) -> int | None:
+        """Where an array's descriptor is, if any call takes it."""
+        return self._places.get(id(array))
+
+    def build(self) -> Words:
+        """All words. Calls may be made as long as they exist and don't move."""
+        words = np.array(self._words, np.int64)
+        words[self._addresses] = 8 * words[self._addresses] + address_of(words)
         return words
 
 

@@ -87,7 +87,8 @@ class NumbaBackend(NumpyBackend):
             return
         calls = CallList()
         calls.add(kernel, units, arguments, share)
-        calls.run(self.team)
+        calls.build()
+        calls.run(self.team, at_once=1)
 
     def _call(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call a Python function or record it."""

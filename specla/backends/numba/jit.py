@@ -24,7 +24,7 @@ import numba
 from numba.core.ccallback import CFunc
 from numba.core.sigutils import normalize_signature
 
-from specla.backends.numba.arguments import Layout, describe, unpacker
+from specla.backends.numba.arguments import Blocks, Layout, address_of, unpacker
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -117,17 +117,13 @@ class Kernel:
 
     def __call__(self, *arguments: Any) -> None:
         """Run it on the calling thread alone."""
-        kept = []
-
-        def place(array: Any) -> int:
-            kept.append(describe(array))
-            return kept[-1].ctypes.data
-
         units = (0, 1)
         if self._ranged:
             arguments, units = arguments[:-2], arguments[-2:]
-        words = self.layout.words(arguments, place)
-        if self.compile().ctypes(words.ctypes.data, *units):
+        blocks = Blocks()
+        start = blocks.add(self.layout, arguments)
+        words = blocks.build()
+        if self.compile().ctypes(address_of(words) + 8 * start, *units):
             raise MemoryError(f"no memory for {self.name}")
 
     @property

@@ -7,16 +7,17 @@ exchange the plan's descriptors and walk it (walker.py): no Python between two k
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
-from specla.backends.numba.arguments import Words, address_of, describe
+from specla.backends.numba.arguments import Blocks, Words, address_of, describe
 from specla.backends.numba.jit import Kernel
 from specla.backends.numba.threads import Team
-from specla.backends.numba.walker import CALL_WORDS, COUNTER_WORDS, DONE, UNTOUCHED
+from specla.backends.numba.walker import CALL_WORDS, COUNTER_WORDS
 from specla.core.lifecycle import Progress
 from specla.core.plan import StepPlan
 
@@ -27,46 +28,68 @@ def plan_arrays(plan: StepPlan) -> dict[str, Any]:
     return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
 
+LONG_STEP = 32
+"""Rows from which a step may take so long that an interrupt should be heard within it."""
+SLICE = 64
+"""Calls walked at once in such a step: Python hears of interrupts only in between."""
+
+
 class CallList:
     """Calls in the walker's form, with everything that they point to."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[int, int, int, int]] = []
-        self._blocks: list[Words] = []
-        self._descriptors: dict[int, tuple[Any, Words]] = {}
-        self._final: tuple[Words, Words] | None = None
-        self.mark = np.zeros(1, np.int64)
-
-    def __len__(self) -> int:
-        return len(self._rows)
+        self._calls: list[tuple[Kernel, int, tuple[Any, ...], bool]] = []
+        self._kept: list[Any] = []
+        self._words: Words
+        self._rows: Words
+        self._counters: Words
+        self._progress = np.zeros(2, np.int64)
 
     def add(self, kernel: Kernel, units: int, arguments: tuple[Any, ...], share: bool) -> None:
         """One more call. share: worth more than one thread."""
-        if not units:
-            return
-        block = kernel.layout.words(arguments, self._place)
-        self._blocks.append(block)
-        self._rows.append((kernel.address, address_of(block), units, int(share and units > 1)))
+        if units:
+            self._calls.append((kernel, units, arguments, share))
 
-    def _place(self, array: Any) -> int:
-        # the array is kept, so its id stays its own
-        if id(array) not in self._descriptors:
-            self._descriptors[id(array)] = array, describe(array)
-        return address_of(self._descriptors[id(array)][1])
+    def build(self, watched: dict[str, Any] | None = None) -> dict[str, Words]:
+        """To be done once, after the last ``add``. Returns the descriptors of watched arrays."""
+        blocks = Blocks()
+        starts = [blocks.add(kernel.layout, arguments) for kernel, _, arguments, _ in self._calls]
+        self._words = blocks.build()
+        base = address_of(self._words)
+        rows = [
+            (kernel.address, base + 8 * start, units, int(share and units > 1))
+            for start, (kernel, units, _, share) in zip(starts, self._calls, strict=True)
+        ]
+        self._rows = np.array(rows, np.int64).reshape(-1, CALL_WORDS)
+        self._counters = np.empty((len(rows), COUNTER_WORDS), np.int64)
+        found = {}
+        for name, array in (watched or {}).items():
+            place = blocks.place_of(array)
+            if place is not None:
+                found[name] = self._words[place : place + 1 + 2 * array.ndim]
+        # views share few buffers, so keep those and not each view
+        arrays = [a for call in self._calls for a in call[2] if isinstance(a, np.ndarray)]
+        owners = [a if a.base is None else a.base for a in arrays]
+        self._kept = list({id(owner): owner for owner in owners}.values())
+        self._calls.clear()
+        return found
 
-    def descriptor(self, array: Any) -> Words | None:
-        """The descriptor that stands for ``array``, if any call uses it."""
-        entry = self._descriptors.get(id(array))
-        return None if entry is None else entry[1]
+    @property
+    def progress(self) -> Progress:
+        """How far the calls have come since the last :meth:`reset`."""
+        if not self._progress[0]:
+            return Progress.UNTOUCHED
+        return Progress.DONE if self._progress[1] == len(self._rows) else Progress.PARTIAL
 
-    def run(self, team: Team) -> None:
-        """Make all calls in order."""
-        if not self._rows:
-            return
-        if self._final is None:
-            calls = np.array(self._rows, np.int64).reshape(-1, CALL_WORDS)
-            self._final = calls, np.empty((len(calls), COUNTER_WORDS), np.int64)
-        team.walk(*self._final, self.mark)
+    def reset(self) -> None:
+        """Forget how far they came."""
+        self._progress.fill(0)
+
+    def run(self, team: Team, at_once: int) -> None:
+        """Make all calls in order, at most ``at_once`` without a look at Python."""
+        for start in range(0, len(self._rows), at_once):
+            part = slice(start, start + at_once)
+            team.walk(self._rows[part], self._counters[part], self._progress)
 
 
 class Program:
@@ -76,7 +99,7 @@ class Program:
         self._arrays = plan_arrays(plan)
         self._plan = plan
         self._parts: list[CallList | Callable[[StepPlan], None]] = []
-        self._exchanged: list[tuple[str, Words]] | None = None
+        self._exchanged: list[tuple[str, Words]] = []
         self.result: Any = None
 
     def add(self, kernel: Kernel, units: int, arguments: tuple[Any, ...], share: bool) -> None:
@@ -105,41 +128,34 @@ class Program:
 
         self._parts.append(call)
 
-    def reset(self) -> None:
-        """Forget how far the last run came."""
-        for part in self._parts:
-            if isinstance(part, CallList):
-                part.mark[0] = UNTOUCHED
+    def build(self) -> None:
+        """To be done once, after the last call."""
+        for part in self._lists:
+            self._exchanged += part.build(self._arrays).items()
 
-    def run(self, plan: StepPlan, team: Team) -> None:
-        """Walk it with another plan of the same number of rows and sequences."""
-        if self._exchanged is None:
-            self._exchanged = self._descriptors()
-        for name, descriptor in self._exchanged:
-            array = getattr(plan, name)
-            descriptor[0] = address_of(array)
-            descriptor[1 : 1 + array.ndim] = array.shape
-            descriptor[1 + array.ndim :] = array.strides
-        for part in self._parts:
-            if isinstance(part, CallList):
-                part.run(team)
-            else:
-                part(plan)
+    @property
+    def _lists(self) -> list[CallList]:
+        return [part for part in self._parts if isinstance(part, CallList)]
 
     @property
     def progress(self) -> Progress:
         """How far the last run came. Python functions don't count: they touch no durable state."""
-        marks = [int(part.mark[0]) for part in self._parts if isinstance(part, CallList)]
-        if not any(marks):
-            return Progress.UNTOUCHED
-        return Progress.DONE if all(mark == DONE for mark in marks) else Progress.PARTIAL
+        each = {part.progress for part in self._lists}
+        return each.pop() if len(each) == 1 else Progress.PARTIAL
 
-    def _descriptors(self) -> list[tuple[str, Words]]:
-        found = []
+    def reset(self) -> None:
+        """Forget how far the last run came."""
+        for part in self._lists:
+            part.reset()
+
+    def run(self, plan: StepPlan, team: Team) -> None:
+        """Walk it with another plan of the same number of rows and sequences."""
+        for name, descriptor in self._exchanged:
+            array = getattr(plan, name)
+            descriptor[:] = describe(array)
+        at_once = SLICE if plan.n_rows >= LONG_STEP else sys.maxsize
         for part in self._parts:
-            for name, array in self._arrays.items():
-                if isinstance(part, CallList):
-                    descriptor = part.descriptor(array)
-                    if descriptor is not None:
-                        found.append((name, descriptor))
-        return found
+            if isinstance(part, CallList):
+                part.run(team, at_once)
+            else:
+                part(plan)

@@ -40,6 +40,7 @@ class RecordedSteps(StepRunner):
             program = Program(plan)
             with self._backend.recording(program):
                 program.result = calls()
+            program.build()
             self._programs[key] = program
             if len(self._programs) > KEPT:
                 self._programs.popitem(last=False)

@@ -58,22 +58,22 @@ class Team:
             ).start()
         self._finalizer = weakref.finalize(self, _stop, self._jobs)
 
-    def walk(self, calls: Words, counters: Words, mark: Words) -> None:
-        """Make all calls [n, 4], in order. counters [n, 16] and mark [1] are of this walk alone.
+    def walk(self, calls: Words, counters: Words, progress: Words) -> None:
+        """Make all calls [n, 4], in order. counters [n, 16], progress [2]: of this walk alone.
 
         Raises MemoryError if a kernel found no memory for its scratch.
         """
         if self.threads == 1 or not self._free.acquire(blocking=False):
-            failures = walker.lead()(address_of(calls), 0, len(calls), 0, 1, address_of(mark))
+            failures = walker.lead()(address_of(calls), 0, len(calls), 0, 1, address_of(progress))
         else:
             try:
-                failures = self._walk_together(calls, counters, mark)
+                failures = self._walk_together(calls, counters, progress)
             finally:
                 self._free.release()
         if failures:
             raise MemoryError("no memory for a kernel's scratch")
 
-    def _walk_together(self, calls: Words, counters: Words, mark: Words) -> int:
+    def _walk_together(self, calls: Words, counters: Words, progress: Words) -> int:
         walker.help_out()  # compiled here, not by several workers at once
         counters.fill(0)
         # new for each walk: a worker that comes too late finds itself locked out
@@ -86,7 +86,7 @@ class Team:
             len(calls),
             address_of(gates),
             self.threads,
-            address_of(mark),
+            address_of(progress),
         )
 
 

@@ -11,7 +11,7 @@ Memory, all int64:
 * counters [n, 16]: next unit in word 0, finished units in word 8 (apart: two cache lines)
 * gates [threads]: per worker, 0 = not yet here, 1 = at work, 2 = left or locked out; then the
   number of the workers' runs that failed
-* mark: 1 once the walk has begun, 2 once it is over; an interrupt can't hide which
+* progress [2]: 1 once a walk has begun; calls walked to their end. No interrupt can hide these
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ CALL_WORDS, COUNTER_WORDS = 4, 16
 SPINS = 2000
 """Turns of a waiting loop (about 15 us) before it lets other threads run."""
 NOT_YET, AT_WORK, LEFT = 0, 1, 2
-UNTOUCHED, BEGUN, DONE = 0, 1, 2
 
 
 @device
@@ -90,9 +89,9 @@ def _walk_alone(calls: int, count: int) -> int:
     return failures
 
 
-def _lead(calls: int, counters: int, count: int, gates: int, threads: int, mark: int) -> int:
+def _lead(calls: int, counters: int, count: int, gates: int, threads: int, progress: int) -> int:
     """The caller's part. Returns the number of failures once nobody else is at work."""
-    put(mark, BEGUN)
+    put(progress, 1)
     if threads == 1:
         failures = _walk_alone(calls, count)
     else:
@@ -103,7 +102,7 @@ def _lead(calls: int, counters: int, count: int, gates: int, threads: int, mark:
             if not exchange(gate, NOT_YET, LEFT):
                 _wait(gate, LEFT)
         failures += fetch(gates + 8 * (threads - 1))
-    put(mark, DONE)
+    add(progress + 8, count)
     return failures
 
 
@@ -120,7 +119,7 @@ def _help(calls: int, counters: int, count: int, gates: int, threads: int, me: i
 
 @cache
 def lead() -> Callable[..., int]:
-    """Compiled: lead(calls, counters, count, gates, threads, mark)."""
+    """Compiled: lead(calls, counters, count, gates, threads, progress)."""
     made = compile_entry(_lead, "int64(intp, intp, intp, intp, intp, intp)")
     function: Callable[..., int] = made.ctypes
     return function
