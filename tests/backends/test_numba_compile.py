@@ -1,17 +1,11 @@
-"""Compilation: features, the on-disk cache, and what happens without one."""
+"""Compilation: kernels told apart, features of the processor, and warming up."""
 
 from __future__ import annotations
-
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numba
 import numpy as np
 import pytest
 from numba.core import types
-from numba.core.ccallback import CFunc
 from support.arrays import equal
 
 from specla.backends.numba import jit, primitives
@@ -19,48 +13,6 @@ from specla.backends.numba.backend import NumbaBackend
 from specla.backends.numba.features import LEVELS, supported
 from specla.backends.numba.panels import KINDS
 from specla.backends.numba.products import product
-
-SCRIPT = """
-import numpy as np
-from specla.backends.numba import elementwise
-from specla.backends.numba.backend import NumbaBackend
-x = np.ones((1, 4), dtype=np.float32)
-out = np.empty_like(x)
-NumbaBackend(threads=1).add(x, x, out)
-assert (out == 2).all()
-print(elementwise.add._compiled.cache_hits)
-"""
-
-
-def _hits(cache: Path) -> int:
-    """Cache hits of a fresh process that calls one kernel."""
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(cache)}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
-    )
-    return int(done.stdout)
-
-
-@pytest.mark.slow
-def test_second_process_reads_the_cache(tmp_path: Path) -> None:
-    assert _hits(tmp_path) == 0
-    assert _hits(tmp_path) == 1
-
-
-def test_works_without_any_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numba says RuntimeError when no folder is writable."""
-
-    def refuse(compiled: CFunc) -> None:
-        raise RuntimeError("cannot cache function: no locator available")
-
-    monkeypatch.setattr(CFunc, "enable_caching", refuse)
-
-    def double(x: np.ndarray) -> None:
-        x[0] *= 2
-
-    x = np.array([21])
-    jit.Kernel(double, "void(int64[::1])")(x)
-    assert x[0] == 42
 
 
 def _times(factor: int) -> jit.Kernel:
@@ -85,17 +37,6 @@ def test_kernels_of_one_function_are_told_apart() -> None:
         out = np.empty(1, np.float32)
         _times(factor)(out)
         assert out[0] == factor
-
-
-def test_cached_code_depends_on_every_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    stamps = []
-    for digest in ("one", "other"):
-        monkeypatch.setattr(jit, "_sources", lambda digest=digest: digest)
-        dispatcher = numba.njit(primitives.narrow.py_func)
-        dispatcher.enable_caching()
-        jit._stamp(dispatcher)
-        stamps.append(dispatcher._cache._cache_file._source_stamp)
-    assert stamps[0] != stamps[1]
 
 
 def test_portable_level_is_always_there() -> None:

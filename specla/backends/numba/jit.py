@@ -1,7 +1,7 @@
 """How functions become machine code: one set of compiler options for the whole backend.
 
-A :class:`Kernel` is an entry point with one explicit signature, compiled (or read from Numba's
-on-disk cache) at its first use or by ``warm_up``. All kernels have one calling convention
+A :class:`Kernel` is an entry point with one explicit signature, compiled (or read from the cache on
+disk, code_cache.py) at its first use or by ``warm_up``. All kernels have one calling convention
 (arguments.py): a block of arguments and a range of units, so that a whole step can be walked
 without Python (walker.py). ``device`` (inlined) and ``routine`` are what kernels call; they need
 no cache, since a cached kernel contains them.
@@ -11,12 +11,8 @@ no cache, since a cached kernel contains them.
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable
-from contextlib import suppress
-from functools import cache
-from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeVar
 
@@ -25,6 +21,7 @@ from numba.core.ccallback import CFunc
 from numba.core.sigutils import normalize_signature
 
 from specla.backends.numba.arguments import Blocks, Layout, address_of, unpacker
+from specla.backends.numba.code_cache import CodeCache
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -40,36 +37,16 @@ _CFunc: Any = CFunc
 _normalize: Any = normalize_signature
 
 
-@cache
-def _sources() -> str:
-    """Digest of everything that kernels are made of."""
-    folder = Path(__file__).parent
-    core = folder.parent.parent / "core"
-    digest = hashlib.sha256()
-    for path in [*sorted(folder.glob("*.py")), core / "elementary_source.py"]:
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-def _stamp(compiled: Any) -> None:
-    """Make cached code depend on all sources: Numba looks at the kernel's own file only, and
-    would go on using code of a helper that has changed since."""
-    file: Any = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
-    if hasattr(file, "_source_stamp"):
-        file._source_stamp = (file._source_stamp, _sources())
-
-
-def compile_entry(function: Callable[..., Any], signature: Any, cached: bool = True) -> Any:
-    """A function for callers in C: compiled, or read from the on-disk cache.
+def compile_entry(
+    function: Callable[..., Any], signature: str, cache: CodeCache | None = None
+) -> Any:
+    """A function for callers in C: compiled, or read from the cache on disk.
 
     The result has ``address`` and ``ctypes``; calls through the latter release Python's lock.
     """
     compiled: Any = _CFunc(function, _normalize(signature), locals={}, options=dict(_OPTIONS))
-    # without a writable folder every process compiles for itself
-    if cached:
-        with suppress(RuntimeError):
-            compiled.enable_caching()
-            _stamp(compiled)
+    if cache is not None:
+        compiled._cache = cache
     compiled.compile()
     return compiled
 
@@ -87,32 +64,27 @@ _ENTRY = "int32(intp, intp, intp)"
 _compiling = threading.RLock()
 
 
-def _constants(function: Callable[..., Any]) -> list[Any] | None:
-    """What a closure holds, if it is all plain values."""
-    cells = [cell.cell_contents for cell in function.__closure__ or ()]
-    return cells if all(isinstance(c, (int, str, tuple)) for c in cells) else None
-
-
 class Kernel:
     """A compiled function with one signature. Its last two arguments, if named ``first...`` and
     ``last...``, are a range of units.
 
-    cached: whether Numba may keep the code on disk; not done for closures over functions.
+    signature: Numba's notation.  cached: whether the code may be kept on disk.
     """
 
     def __init__(
-        self, function: Callable[..., Any], signature: Any, *, cached: bool = True
+        self, function: Callable[..., Any], signature: str, *, cached: bool = True
     ) -> None:
         self.__doc__ = function.__doc__
         self.function, self.signature = function, signature
-        constants = _constants(function)
-        self._cached = cached and constants is not None
-        # the constants tell a closure's variants apart
-        self.name = "_".join([function.__name__, *map(str, constants or ())])
+        # the constants of a closure tell its variants apart
+        cells = [cell.cell_contents for cell in function.__closure__ or ()]
+        self.name = "_".join([function.__name__, *(str(c) for c in cells if isinstance(c, int))])
         kinds = _normalize(signature)[0]
         names = function.__code__.co_varnames[: function.__code__.co_argcount]
         self._ranged = [name.partition("_")[0] for name in names[-2:]] == ["first", "last"]
         self.layout = Layout(self.name, kinds[:-2] if self._ranged else kinds)
+        # all entries have one signature, so the cache is told the kernel's own
+        self._cache = CodeCache(function, signature) if cached else None
         self._compiled: Any = None
 
     def __call__(self, *arguments: Any) -> None:
@@ -137,29 +109,17 @@ class Kernel:
         if self._compiled is None:
             with _compiling:
                 if self._compiled is None:
-                    self._compiled = compile_entry(self._wrapped(), _ENTRY, self._cached)
+                    self._compiled = compile_entry(self._wrapped(), _ENTRY, self._cache)
         return self._compiled
 
     def _wrapped(self) -> FunctionType:
-        """The entry, for Numba's cache a function of the kernel's own file and line.
-
-        What it calls are globals: Numba would take cells of a closure into the cache's key by
-        their identity in this process.
-        """
-        here = self.function.__code__
-        code = _entry.__code__.replace(
-            co_name=self.name, co_filename=here.co_filename, co_firstlineno=here.co_firstlineno
-        )
+        """The entry, with what it calls as globals, under the kernel's name."""
         names = {
             "__name__": self.function.__module__,
             "KERNEL": _njit(**_OPTIONS)(self.function),
             "UNPACK": unpacker(self.layout.kinds, self._ranged),
         }
-        made = FunctionType(code, names, self.name)
-        # all entries have one signature: the kernel's own tells those of one function apart
-        digest = hashlib.sha256(repr(self.layout.kinds).encode()).hexdigest()
-        made.__qualname__ = f"{self.name}_{digest[:12]}"
-        return made
+        return FunctionType(_entry.__code__, names, self.name)
 
 
 _kernels: list[Kernel] = []

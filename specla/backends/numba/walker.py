@@ -28,6 +28,7 @@ from specla.backends.numba.atomics import (
     put,
     yield_processor,
 )
+from specla.backends.numba.code_cache import CodeCache
 from specla.backends.numba.jit import compile_entry, device, routine
 
 CALL_WORDS, COUNTER_WORDS = 4, 16
@@ -117,10 +118,13 @@ def _help(calls: int, counters: int, count: int, gates: int, threads: int, me: i
     return failures
 
 
+_SIGNATURE = "int64(intp, intp, intp, intp, intp, intp)"
+
+
 @cache
 def lead() -> Callable[..., int]:
     """Compiled: lead(calls, counters, count, gates, threads, progress)."""
-    made = compile_entry(_lead, "int64(intp, intp, intp, intp, intp, intp)")
+    made = compile_entry(_lead, _SIGNATURE, CodeCache(_lead))
     function: Callable[..., int] = made.ctypes
     return function
 
@@ -128,6 +132,6 @@ def lead() -> Callable[..., int]:
 @cache
 def help_out() -> Callable[..., int]:
     """Compiled: help_out(calls, counters, count, gates, threads, me)."""
-    made = compile_entry(_help, "int64(intp, intp, intp, intp, intp, intp)")
+    made = compile_entry(_help, _SIGNATURE, CodeCache(_help))
     function: Callable[..., int] = made.ctypes
     return function
