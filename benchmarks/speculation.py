@@ -59,7 +59,7 @@ def _adapter(setting: Setting, recording: Path) -> Adapter:
     return create_adapter(setting.adapter, options)
 
 
-def _timed(
+def timed(
     target: Qwen35Target, adapter: Adapter, prompt: list[int], request: Request
 ) -> tuple[float, float]:
     """Seconds of decoding and mean accept length."""
@@ -70,7 +70,7 @@ def _timed(
         return perf_counter() - start, session.stats.mean_accept_length
 
 
-def _check(
+def check(
     target: Qwen35Target,
     adapter: Adapter,
     prompt: list[int],
@@ -100,11 +100,11 @@ def _measure(
             plain, _ = plain_decode(target, prompt, args.tokens, sampler)
             recording.write_text(json.dumps(plain.tokens))
             adapter = _adapter(setting, recording)
-            _check(target, adapter, prompt, sampler, args.tokens, setting.budget)
+            check(target, adapter, prompt, sampler, args.tokens, setting.budget)
             for _ in range(args.runs):
                 request = Request(args.tokens, sampler, budget=setting.budget)
-                plain_times.append(_timed(target, create_adapter("none"), prompt, request)[0])
-                seconds, length = _timed(target, _adapter(setting, recording), prompt, request)
+                plain_times.append(timed(target, create_adapter("none"), prompt, request)[0])
+                seconds, length = timed(target, _adapter(setting, recording), prompt, request)
                 times.append(seconds)
                 lengths.append(length)
     ratio = statistics.median(a / b for a, b in zip(plain_times, times, strict=True))

@@ -29,14 +29,17 @@ class ReplayOptions:
 
     path: JSON file, a list of token ids or ``{"tokens": [...]}``: what follows the prompt.
     error: probability that a node of the spine carries a wrong token, independently for each
-    position of the recording.  branch: children of each spine node, the recorded token and
-    ``branch - 1`` wrong ones, the recorded one at a random place among them.  side_depth: length
-    of the junk chain below each wrong sibling.  depth: levels of the spine, 0 for as many as the
-    budget allows.  seed: selects the errors, places and junk.
+    position of the recording.  accept: tokens that a round commits at most, its bonus token
+    included: the spine is wrong from its ``accept``-th candidate on; 0 for no such end.
+    branch: children of each spine node, the recorded token and ``branch - 1`` wrong ones, the
+    recorded one at a random place among them.  side_depth: length of the junk chain below each
+    wrong sibling.  depth: levels of the spine, 0 for as many as the budget allows.
+    seed: selects the errors, places and junk.
     """
 
     path: str
     error: float = 0.0
+    accept: int = 0
     branch: int = 1
     side_depth: int = 0
     depth: int = 0
@@ -47,6 +50,7 @@ class ReplayOptions:
         check_integers(
             "replay",
             self,
+            accept=(0, MAX_NODES),
             branch=(1, MAX_BRANCH),
             side_depth=(0, MAX_SIDE_DEPTH),
             depth=(0, MAX_NODES),
@@ -83,13 +87,14 @@ class ReplayAdapter(Adapter):
         tokens: Iterable[int],
         *,
         error: float = 0.0,
+        accept: int = 0,
         branch: int = 1,
         side_depth: int = 0,
         depth: int = 0,
         seed: int = 0,
     ) -> ReplayAdapter:
         """The adapter for a recording that is at hand, without a file."""
-        return cls(ReplayOptions("", error, branch, side_depth, depth, seed), tokens)
+        return cls(ReplayOptions("", error, accept, branch, side_depth, depth, seed), tokens)
 
     def bind(self, target: TargetInfo) -> None:
         """Raises OptionError when the recording or ``branch`` needs a larger vocabulary."""
@@ -120,7 +125,8 @@ class ReplayAdapter(Adapter):
             levels = min(levels, self.options.depth)
         if levels <= 0:
             return Proposal()
-        if self.options.branch == 1 and not self.options.error:
+        accept = self.options.accept
+        if self.options.branch == 1 and not self.options.error and not accept:
             return Proposal.chain(self._recording[start : start + levels])
         tree = _Builder(view.budget)
         spine = -1
@@ -128,11 +134,18 @@ class ReplayAdapter(Adapter):
             if not tree.room:
                 break
             side_depth = min(self.options.side_depth, view.max_depth - depth - 1)
-            spine = self._level(tree, spine, start + depth, draws, side_depth)
+            error = 1.0 if accept and depth >= accept - 1 else self.options.error
+            spine = self._level(tree, spine, start + depth, draws, side_depth, error)
         return Proposal(tree.tokens, tree.parents)
 
     def _level(
-        self, tree: _Builder, spine: int, position: int, draws: list[int], side_depth: int
+        self,
+        tree: _Builder,
+        spine: int,
+        position: int,
+        draws: list[int],
+        side_depth: int,
+        error: float,
     ) -> int:
         """Add the children of a spine node and their junk; returns the next spine node."""
         branch = self.options.branch
@@ -142,7 +155,7 @@ class ReplayAdapter(Adapter):
         for draw in heads:
             taken.append(self._junk(draw, taken))
         wrong = taken[1:]
-        token = wrong.pop() if (coin >> 11) * 2.0**-53 < self.options.error else right
+        token = wrong.pop() if (coin >> 11) * 2.0**-53 < error else right
         children = wrong[: min(branch, tree.room) - 1]
         at = _scale(place, len(children) + 1)
         children.insert(at, token)

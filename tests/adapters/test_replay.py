@@ -56,6 +56,7 @@ def accepted(proposal: Proposal, continuation: list[int]) -> list[int]:
 settings_of_a_tree = st.fixed_dictionaries(
     {
         "error": st.sampled_from([0.0, 0.3, 1.0]),
+        "accept": st.sampled_from([0, 0, 1, 3]),
         "branch": st.integers(1, 5),
         "side_depth": st.integers(0, 4),
         "depth": st.integers(0, 6),
@@ -127,6 +128,29 @@ def test_error_rate(error: float, branch: int) -> None:
     # five standard deviations of a binomial
     slack = 5 * (error * (1 - error) / len(recording)) ** 0.5
     assert right / len(recording) == pytest.approx(1 - error, abs=slack)
+
+
+@pytest.mark.parametrize("branch", [1, 3])
+@pytest.mark.parametrize("accept", [1, 2, 5])
+def test_accept_ends_what_is_right(branch: int, accept: int) -> None:
+    adapter = bound(accept=accept, branch=branch)
+    for position in range(len(RECORDING) - accept):
+        proposal = propose(adapter, at(position, budget=branch * accept + 1))
+        assert len(accepted(proposal, RECORDING[position:])) == accept - 1
+        assert len(proposal.tokens) == branch * accept + 1  # the budget is used all the same
+    rest = propose(adapter, at(len(RECORDING) - accept + 1))
+    assert len(accepted(rest, RECORDING[len(RECORDING) - accept + 1 :])) == accept - 1
+
+
+def test_accept_and_errors_together() -> None:
+    both, errors = bound(accept=4, error=0.3, seed=4), bound(error=0.3, seed=4)
+    lengths = set()
+    for position in range(30):
+        there = RECORDING[position:]
+        length = len(accepted(propose(both, at(position)), there))
+        assert length == min(3, len(accepted(propose(errors, at(position)), there)))
+        lengths.add(length)
+    assert lengths == {0, 1, 2, 3}
 
 
 def test_errors_are_independent_along_the_spine() -> None:
@@ -246,6 +270,7 @@ def test_options_and_recording_from_text(tmp_path: Path, content: object) -> Non
         ("error", "-0.1", ("-0.1", "0 to 1")),
         ("error", "nan", ("nan", "0 to 1")),
         ("error", "often", ("often", "a number")),
+        ("accept", "-1", ("-1", "0 to 4096")),
         ("branch", "0", ("0", "1 to 64")),
         ("branch", "65", ("65", "1 to 64")),
         ("side_depth", "-1", ("-1", "0 to 64")),

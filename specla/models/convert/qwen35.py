@@ -73,7 +73,7 @@ def convert_qwen35(
     tensors = open_checkpoint(folder)
     moves, sources, notes = _planned(folder, hf.config, tensors, mtp)
     hf = replace(hf, config=replace(hf.config, n_mtp_layers=_n_mtp(moves, hf.config)))
-    metadata = _metadata(hf, outtype)
+    metadata = model_metadata(hf, FILE_TYPES[outtype])
     if tokenizer is None:
         metadata |= _eos_without_tokenizer(hf)
     else:
@@ -163,7 +163,8 @@ def _n_mtp(moves: list[Move], config: Qwen35Config) -> int:
     return int(any(move.target.startswith(f"blk.{config.n_layers}.") for move in moves))
 
 
-def _metadata(hf: HfConfig, outtype: str) -> dict[str, Value]:
+def model_metadata(hf: HfConfig, file_type: int) -> dict[str, Value]:
+    """All keys but the tokenizer's. file_type: `general.file_type`, as llama.cpp numbers it."""
     config = hf.config
     n_blocks = config.n_layers + config.n_mtp_layers
     # prediction layers are full attention
@@ -197,7 +198,7 @@ def _metadata(hf: HfConfig, outtype: str) -> dict[str, Value]:
         "general.architecture": Value("str", ARCHITECTURE),
         "general.type": Value("str", "model"),
         "general.name": Value("str", config.name),
-        "general.file_type": Value("u32", FILE_TYPES[outtype]),
+        "general.file_type": Value("u32", file_type),
         "general.quantization_version": Value("u32", 2),
         **{f"{ARCHITECTURE}.{key}": value for key, value in keys.items()},
     }
