@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support.chosen import CPU_BACKENDS, computing_on
 
 settings.register_profile(
     "default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
@@ -22,3 +24,10 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"golden data not present: {folder.name} folder beside the checkout is missing")
     return folder
+
+
+@pytest.fixture(scope="module", params=CPU_BACKENDS)
+def backend_name(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Runs a module's tests on each backend; tiny targets and drivers then compute on it."""
+    with computing_on(request.param) as name:
+        yield name

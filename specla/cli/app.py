@@ -17,7 +17,8 @@ COMMANDS = {
     "inspect": "Show what a GGUF file holds and whether specla can serve it.",
     "convert": "Convert a Hugging Face Qwen3.5 checkpoint to a GGUF file.",
     "adapters": "List the adapters that can propose tokens.",
-    "backends": "List the backends that can compute.",
+    "backends": "List the backends that can compute, and with what.",
+    "warmup": "Compile the CPU backend's kernels now, so that later runs start at once.",
 }
 """Name -> help of the list; the command itself is ``specla.cli.NAME.command``."""
 

@@ -48,6 +48,12 @@ from specla.cli.output import is_terminal
 @click.option("--budget", type=int, default=22, help="Most candidates per round.")
 @click.option("--backend", default="auto", metavar="NAME", help="See 'specla backends'.")
 @click.option(
+    "--threads",
+    type=int,
+    metavar="N",
+    help="Threads that share the work.  [default: SPECLA_THREADS, else by the model's size]",
+)
+@click.option(
     "--ctx", type=int, metavar="N", help="Most positions.  [default: the model's, at most 4096]"
 )
 @click.option("--chunk", type=int, default=512, help="Prompt tokens per prefill step.")
@@ -106,6 +112,7 @@ def _config(given: dict[str, Any]) -> Any:
         adapter_options=key_values("--adapter-opt", given["adapter_opt"]),
         budget=given["budget"],
         backend=given["backend"],
+        threads=given["threads"],
         context=given["ctx"],
         chunk=given["chunk"],
         kv=given["kv"],

@@ -9,6 +9,7 @@ from typing import Any
 from specla.adapters import adapters
 from specla.adapters.base import parse_options
 from specla.backends import backends
+from specla.backends.options import MOST_THREADS
 from specla.core.sampling import SamplingParams
 from specla.errors import OptionError
 
@@ -26,7 +27,8 @@ class DecodeConfig:
     model: GGUF file, None for the bundled one.  text, file: the prompt, exactly one of them; the
     file "-" is standard input.  chat: the prompt is a user's message, ``system`` the one before
     it.  special: names of special tokens in the prompt stand for the tokens.  context: positions,
-    None for the model's own up to 4096.  Other fields as the options of the same name.
+    None for the model's own up to 4096.  threads: None for the default.  Other fields as the
+    options of the same name.
 
     Raises OptionError, one line, for anything that can't work whatever the model is.
     """
@@ -44,6 +46,7 @@ class DecodeConfig:
     adapter_options: tuple[tuple[str, str], ...] = ()
     budget: int = 22
     backend: str = "auto"
+    threads: int | None = None
     context: int | None = None
     chunk: int = 512
     kv: str = "f16"
@@ -56,6 +59,7 @@ class DecodeConfig:
         _check_range("--max-tokens", self.max_tokens, 0, MAX_TOKENS)
         _check_range("--budget", self.budget, 0, MAX_BUDGET)
         _check_range("--chunk", self.chunk, 1, MAX_CHUNK)
+        check_threads(self.threads)
         if self.context is not None:
             _check_range("--ctx", self.context, 2, MAX_CONTEXT)
         if self.kv not in ("f16", "f32"):
@@ -111,6 +115,12 @@ class DecodeConfig:
     def biased_tokens(self) -> tuple[int, ...]:
         """Token ids that --logit-bias names."""
         return tuple(token for token, _ in _pairs(self.sampling))
+
+
+def check_threads(threads: int | None) -> None:
+    """Raise OptionError for a number of threads that can't be; None leaves it open."""
+    if threads is not None:
+        _check_range("--threads", threads, 1, MOST_THREADS)
 
 
 def key_values(option: str, given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:

@@ -18,9 +18,9 @@ Step = AbstractContextManager["Advance"]
 
 
 class Advance(Protocol):
-    """Told how far a step is."""
+    """Told how far a step is, and what it works on next."""
 
-    def __call__(self, done: int, total: int) -> None: ...
+    def __call__(self, done: int, total: int, item: str = "") -> None: ...
 
 
 class Reporter(Protocol):
@@ -41,7 +41,7 @@ class Silent:
 
     @contextmanager
     def step(self, what: str, unit: str = "") -> Iterator[Advance]:
-        yield lambda done, total: None
+        yield lambda done, total, item="": None
 
     def rows(self, rows: Sequence[Row]) -> None:
         pass
@@ -58,16 +58,18 @@ class Plain:
 
     @contextmanager
     def step(self, what: str, unit: str = "") -> Iterator[Advance]:
-        last: float | None = None
+        start: float | None = None
+        last = 0.0
 
-        def advance(done: int, total: int) -> None:
-            nonlocal last
+        def advance(done: int, total: int, item: str = "") -> None:
+            nonlocal start, last
             now = monotonic()
-            if last is None:
+            if start is None:
                 tell(what)
-                last = now
+                start = last = now
             elif now - last >= self._interval:
-                tell(f"{what}: {done}/{total} {unit}")
+                doing = f", {item}" if item else ""
+                tell(f"{what}: {done}/{total} {unit}{doing}, {now - start:.0f} s")
                 last = now
 
         if not unit:

@@ -17,6 +17,7 @@ from specla.cli.interrupt import Interrupt
 from specla.cli.memory import check_memory
 from specla.cli.outcome import DONE, INTERRUPTED, DifferenceError
 from specla.cli.output import is_terminal, utf8_stdout, write_json, write_text
+from specla.cli.preparing import prepare_backend
 from specla.cli.progress import Reporter, reporter
 from specla.cli.prompt import prompt_tokens, read_prompt
 from specla.cli.summary import summary_rows, tokens
@@ -45,6 +46,8 @@ class Job:
             **self.config.settings(),
             "model": str(self.model.path),
             "backend": self.backend.name,
+            "threads": getattr(self.backend, "threads", 1),
+            "cpu_level": getattr(self.backend, "level", None),
             "context": self.options.context,
         }
 
@@ -70,13 +73,11 @@ def run_decode(config: DecodeConfig) -> int:
     """Decode as configured; returns the exit code. Raises SpeclaError, one line, for bad input."""
     utf8_stdout()
     show = reporter(quiet=config.quiet)
-    job = prepare(config)
+    job = prepare(config, show)
     trained = job.model.config.context_length
     if job.options.context > trained:
         show.note(f"note: --ctx {job.options.context} is beyond the model's {trained} positions")
-    if job.backend.compiles:
-        with show.step(f"preparing the {job.backend.name} backend", "kernels") as advance:
-            job.backend.prepare(job.model.matrix_kinds, advance)
+    prepare_backend(job.backend, job.model.matrix_kinds, show)
     start = perf_counter()
     with show.step(f"loading {job.model.path}"):
         target = job.model.target(job.backend, job.options)
@@ -91,11 +92,9 @@ def run_decode(config: DecodeConfig) -> int:
     return INTERRUPTED if decoded.interrupted else DONE
 
 
-def prepare(config: DecodeConfig) -> Job:
+def prepare(config: DecodeConfig, show: Reporter) -> Job:
     """Read the prompt, open the model and check the settings against it; loads no weights."""
     text = read_prompt(config)
-    with naming("backend", config.backend):
-        backend = create_backend(config.backend)
     with naming("adapter", config.adapter):
         adapter = create_adapter(config.adapter, dict(config.adapter_options))
         features = tuple(adapter.needs().features)
@@ -116,6 +115,13 @@ def prepare(config: DecodeConfig) -> Job:
                 f"0..{model.config.vocab_size - 1}"
             )
     check_memory(model.config, options)
+    with naming("backend", config.backend):
+        backend = create_backend(
+            config.backend,
+            threads=config.threads,
+            model_bytes=model.weight_bytes,
+            note=lambda line: show.note(f"note: {line}"),
+        )
     return Job(config, model, backend, adapter, prompt, options)
 
 

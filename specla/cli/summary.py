@@ -16,7 +16,7 @@ def summary_rows(
     """stats: ``GenerationStats.report()``.  settings: as in the JSON output.  stop: the reason."""
     rows = [
         ("adapter", f"{settings['adapter']}, budget {settings['budget']}"),
-        ("backend", f"{settings['backend']}, context {settings['context']}, KV {settings['kv']}"),
+        ("backend", f"{_backend(settings)}, context {settings['context']}, KV {settings['kv']}"),
         ("load", f"{load_seconds:.2f} s"),
         ("prefill", _speed(tokens(stats["prefilled_tokens"]), stats["prefill_tokens_per_second"])),
         (
@@ -48,6 +48,12 @@ def histogram(counts: Mapping[int, int]) -> str:
 def tokens(count: int) -> str:
     """The number with its noun."""
     return f"{count} token" if count == 1 else f"{count} tokens"
+
+
+def _backend(settings: Mapping[str, Any]) -> str:
+    threads = settings["threads"]
+    name = " ".join(filter(None, (settings["backend"], settings["cpu_level"])))
+    return f"{name}, 1 thread" if threads == 1 else f"{name}, {threads} threads"
 
 
 def _speed(what: str, rate: float) -> str:

@@ -25,7 +25,7 @@ class Terminal:
         title = escape(one_line(what))
         if not unit:
             with self._console.status(f"{title} ..."):
-                yield lambda done, total: None
+                yield lambda done, total, item="": None
             return
         columns = (
             TextColumn("{task.description}"),
@@ -33,10 +33,13 @@ class Terminal:
             MofNCompleteColumn(),
             TextColumn(unit),
             TimeElapsedColumn(),
+            TextColumn("{task.fields[item]}", style="dim"),
         )
         with Progress(*columns, console=self._console, transient=True) as bars:
-            task = bars.add_task(title, total=None)
-            yield lambda done, total: bars.update(task, completed=done, total=total)
+            task = bars.add_task(title, total=None, item="")
+            yield lambda done, total, item="": bars.update(
+                task, completed=done, total=total, item=escape(one_line(item))
+            )
 
     def rows(self, rows: Sequence[Row]) -> None:
         table = Table.grid(padding=(0, 2))

@@ -47,6 +47,11 @@ class ModelFile:
         """GGML types of the file's tensors."""
         return frozenset(tensor.kind for tensor in self.gguf.tensors.values())
 
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all tensors, as the file holds them."""
+        return sum(tensor.n_bytes for tensor in self.gguf.tensors.values())
+
     def target(self, backend: Backend, options: TargetOptions) -> Qwen35Target:
         """Load the weights onto a backend and make room for sequences."""
         return Qwen35Target(self.weights, backend, options)

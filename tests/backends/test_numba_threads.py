@@ -12,15 +12,14 @@ from support.arrays import equal
 from support.tiny import tiny_target
 
 from specla.backends.numba import backend as module
-from specla.backends.numba import products, threads, walker
+from specla.backends.numba import products, walker
 from specla.backends.numba.arguments import address_of
 from specla.backends.numba.backend import NumbaBackend
 from specla.backends.numba.jit import Kernel
 from specla.backends.numba.program import CallList
-from specla.backends.numba.threads import Team, choose_threads
+from specla.backends.numba.threads import Team
 from specla.backends.numpy.backend import NumpyBackend
 from specla.core.topology import Tree
-from specla.errors import OptionError
 
 
 @pytest.fixture
@@ -174,14 +173,3 @@ def test_workers_end_with_their_team() -> None:
     for worker in workers:
         worker.join(timeout=10)
     assert not any(t.is_alive() for t in workers)
-
-
-def test_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(threads.VARIABLE, raising=False)
-    assert choose_threads() == 1 and choose_threads(5) == 5
-    monkeypatch.setenv(threads.VARIABLE, "3")
-    assert choose_threads() == 3 and choose_threads(2) == 2
-    for bad in ("0", "-1", "many", "257", "1.5"):
-        monkeypatch.setenv(threads.VARIABLE, bad)
-        with pytest.raises(OptionError, match="must be a whole number 1"):
-            choose_threads()

@@ -1,5 +1,5 @@
 """The promise on the bundled model: every adapter x sampling x budget x prefill chunk gives the
-bytes of plain decoding: tokens, logits and committed state."""
+bytes of plain decoding on the reference backend: tokens, logits and committed state."""
 
 from __future__ import annotations
 
@@ -35,15 +35,17 @@ def _model() -> ModelFile:
 
 
 @cache
-def _target(chunk: int) -> Qwen35Target:
+def _target(chunk: int, backend: str) -> Qwen35Target:
     options = TargetOptions(context=256, max_nodes=65, chunk=chunk, poison=True)
-    return _model().target(create_backend("numpy"), options)
+    return _model().target(create_backend(backend), options)
 
 
 @cache
 def _plain(sampling: str) -> tuple[list[int], Trace, dict[str, np.ndarray]]:
     prompt = _model().tokenizer.encode(PROMPT, parse_special=False)
-    trace, state = plain_decode(_target(512), prompt, N_TOKENS, Sampler(SAMPLING[sampling]))
+    trace, state = plain_decode(
+        _target(512, "numpy"), prompt, N_TOKENS, Sampler(SAMPLING[sampling])
+    )
     return prompt, trace, state
 
 
@@ -63,15 +65,23 @@ def test_speculation_changes_no_byte(adapter: str, sampling: str, budget: int, c
     _decode_and_compare(adapter, sampling, budget, chunk)
 
 
+@pytest.mark.parametrize("sampling", SAMPLING)
+@pytest.mark.parametrize("adapter", ["ngram", "replay chain", "replay tree"])
+def test_speculation_changes_no_byte_on_the_reference(adapter: str, sampling: str) -> None:
+    _decode_and_compare(adapter, sampling, 22, 7, backend="numpy")
+
+
 @pytest.mark.parametrize("chunk", [1, 7, 512])
 @pytest.mark.parametrize("sampling", SAMPLING)
 def test_plain_rounds_change_no_byte(sampling: str, chunk: int) -> None:
     _decode_and_compare("none", sampling, 22, chunk)
 
 
-def _decode_and_compare(adapter: str, sampling: str, budget: int, chunk: int) -> None:
+def _decode_and_compare(
+    adapter: str, sampling: str, budget: int, chunk: int, backend: str = "auto"
+) -> None:
     prompt, plain, plain_state = _plain(sampling)
-    target, trace = _target(chunk), Trace()
+    target, trace = _target(chunk, backend), Trace()
     with Session(target, _adapter(adapter, plain), prompt) as session:
         request = Request(
             N_TOKENS, Sampler(SAMPLING[sampling]), budget=budget, on_logits=trace.on_logits

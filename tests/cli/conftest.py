@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from cli.cli_model import write_model
 
+from specla.backends import create_backend
 from specla.cli import main
 
 
@@ -39,5 +40,6 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model with a tokenizer and a chat template."""
+    """A tiny model with a tokenizer and a chat template; its kernels are compiled already."""
+    create_backend().prepare(["F32"])
     return write_model(tmp_path_factory.mktemp("model") / "tiny.gguf")

@@ -127,6 +127,12 @@ OPTIONS: dict[str, Case] = {
     "prompt longer than --ctx": (["{m}", "-p", "zyzy", "--ctx", "3"], "--ctx"),
     "unknown adapter": (["{m}", "-p", "x", "--adapter", "oracle"], "ngram, none, replay"),
     "unknown backend": (["{m}", "-p", "x", "--backend", "abacus"], "numpy"),
+    "no thread": (["{m}", "-p", "x", "--threads", "0"], "--threads is 0; it must be 1..256"),
+    "too many threads": (["{m}", "-p", "x", "--threads", "257"], "--threads is 257"),
+    "threads in words": (["{m}", "-p", "x", "--threads", "all"], "all"),
+    "threads where there is one": (
+        ["{m}", "-p", "x", "--backend", "numpy", "--threads", "2"], "backend numpy computes on one"
+    ),
     "unknown adapter option": (["{m}", "-p", "x", "--adapter-opt", "colour=red"], "colour"),
     "bad adapter option value": (["{m}", "-p", "x", "--adapter-opt", "max_match=red"], "'red'"),
     "adapter option out of range": (["{m}", "-p", "x", "--adapter-opt", "max_match=0"], "1 to"),
@@ -199,6 +205,10 @@ def test_bad_options(run, model: Path, tmp_path: Path, name: str) -> None:
         (["convert", "{d}", "-o", "{d}/x.gguf", "--outtype", "q3"], "q3"),
         (["adapters", "ngram"], "specla adapters --help"),
         (["backends", "--jsn"], "--json"),
+        (["warmup", "{d}/none.gguf"], "none.gguf"),
+        (["warmup", "{d}"], "folder"),
+        (["warmup", "{m}", "--backend", "abacus"], "numba, numpy"),
+        (["warmup", "--threads", "0"], "--threads is 0"),
     ],
 )
 def test_other_commands(run, model: Path, tmp_path: Path, argv: list[str], what: str) -> None:

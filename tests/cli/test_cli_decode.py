@@ -30,7 +30,7 @@ def test_the_report(run, model: Path) -> None:
     assert sum(int(k) * v for k, v in found["stats"]["accept_length_histogram"].items()) == N
     settings = found["settings"]
     assert (settings["temperature"], settings["top_k"], settings["seed"]) == (0.9, 40, 7)
-    assert (settings["backend"], settings["context"], settings["kv"]) == ("numpy", 256, "f16")
+    assert (settings["backend"], settings["context"], settings["kv"]) == ("numba", 256, "f16")
     assert (settings["adapter"], settings["budget"]) == ("ngram", 22)
 
 

@@ -11,7 +11,6 @@ import pytest
 from cli.cli_model import write_model
 
 from specla.adapters.base import Adapter, adapters
-from specla.backends import backends
 
 
 def test_inspect(run, model: Path) -> None:
@@ -84,15 +83,3 @@ def test_options_made_by_a_factory(run, monkeypatch: pytest.MonkeyPatch) -> None
     Third.Options = Options
     monkeypatch.setitem(adapters._factories, "third", lambda: Third)
     assert "depth=3" in run("adapters").out
-
-
-def test_backends(run, monkeypatch: pytest.MonkeyPatch) -> None:
-    class NoGpu:
-        def __init__(self) -> None:
-            raise RuntimeError("no GPU here")
-
-    monkeypatch.setitem(backends._factories, "gpu", lambda: NoGpu)
-    found = {entry["name"]: entry for entry in json.loads(run("backends", "--json").out)}
-    assert found["numpy"] == {"name": "numpy", "origin": "specla", "problem": None}
-    assert found["gpu"]["problem"] == "RuntimeError: no GPU here"
-    assert "usable" in run("backends").out

@@ -25,11 +25,22 @@ from specla.errors import (
     SpeclaError,
     TopologyError,
 )
+from specla.models.qwen35.target import Qwen35Target
 
 PROMPT = (3, 1, 4, 1, 5)
 GREEDY = Sampler(SamplingParams())
 SAMPLED = Sampler(SamplingParams(temperature=1.0, seed=7))
-TARGET = tiny_target(context=64, max_nodes=33, features=(0, 2))
+TARGET: Qwen35Target
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _a_target_on_each_backend(backend_name: str) -> None:
+    global TARGET
+    TARGET = tiny_target(context=64, max_nodes=33, features=(0, 2))
+
+
+def test_the_backend_is_the_one_asked_for(backend_name: str) -> None:
+    assert TARGET.backend.name == backend_name
 
 
 class Oracle(Adapter):

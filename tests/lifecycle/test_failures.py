@@ -18,6 +18,8 @@ from specla.core.lifecycle import Phase
 from specla.core.topology import Tree
 from specla.models import pages, store
 
+pytestmark = pytest.mark.usefixtures("backend_name")
+
 TREE = Tree.build([3, 7, 8, 9, 4], [-1, 0, 0, 2, 2])
 NEXT = Tree.build([5, 6, 7], [-1, 0, 0])
 PROMPT = tuple(range(10, 16))

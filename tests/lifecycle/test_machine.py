@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from support.chosen import computing_on
 from support.driver import Driver, Failure, Saved, Text
 from support.forests import paths_of, random_tree
 from support.setup import make_driver
@@ -32,10 +33,12 @@ class Lifecycle(RuleBasedStateMachine):
     """All sequences of one target; the driver checks each step against plain decoding."""
 
     driver: Driver
+    backend = "numpy"
 
     @initialize(pattern=st.sampled_from(["gag", "gga"]), kind=st.sampled_from(["F32", "Q8_0"]))
     def start(self, pattern: str, kind: str) -> None:
-        self.driver = make_driver(7, pattern=pattern, kind=kind, features=(0,))
+        with computing_on(self.backend):
+            self.driver = make_driver(7, pattern=pattern, kind=kind, features=(0,))
         self.driver.open()
 
     def text(self, data: st.DataObject) -> Text:
@@ -162,10 +165,19 @@ class Lifecycle(RuleBasedStateMachine):
             self.driver.close_all()
 
 
-TestLifecycle = Lifecycle.TestCase
-TestLifecycle.settings = settings(
+class CompiledLifecycle(Lifecycle):
+    """The same on the compiled backend, against plain decoding on the reference."""
+
+    backend = "numba"
+
+
+SETTINGS = settings(
     max_examples=25,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
+TestLifecycle = Lifecycle.TestCase
+TestLifecycle.settings = SETTINGS
+TestCompiledLifecycle = CompiledLifecycle.TestCase
+TestCompiledLifecycle.settings = settings(SETTINGS, max_examples=10)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.chosen import reference
 from support.driver import Driver, Failure, Text
 from support.forests import paths_of, random_tree
 from support.plain import difference, fresh
@@ -13,6 +14,8 @@ from support.setup import make_driver
 from support.tiny import VOCAB, tiny_target
 
 from specla.core.lifecycle import Phase
+
+pytestmark = pytest.mark.usefixtures("backend_name")
 
 SETTINGS: list[tuple[int, int, dict[str, Any]]] = [
     (1, 70, {"kind": "Q8_0", "pattern": "gag", "kv": "f16", "features": (0, 2)}),
@@ -100,7 +103,7 @@ def test_soak(seed: int, rounds: int, options: dict[str, Any]) -> None:
     driver = make_driver(seed, **options)
     play(driver, np.random.default_rng(seed), rounds)
     # what the oracle remembers is worth what a fresh sequence says of it
-    judge = tiny_target(seed, **(options | {"slots": 1}))
+    judge = tiny_target(seed, backend=reference(), **(options | {"slots": 1}))
     for text in driver.texts:
         if text.phase is not Phase.VERIFIED:
             found = driver.target.state_arrays(text.sequence)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.chosen import reference
 from support.plain import PlainDecoder, difference, same
 from support.tiny import VOCAB, tiny_target
 
@@ -13,6 +14,8 @@ from specla.core.lifecycle import Phase
 from specla.core.topology import Tree
 from specla.errors import CapacityError, LifecycleError, OptionError, SpeclaError, TopologyError
 from specla.models.qwen35.target import Qwen35Target
+
+pytestmark = pytest.mark.usefixtures("backend_name")
 
 TREE = Tree.build([3, 7, 8, 9, 4], [-1, 0, 0, 2, 2])
 
@@ -35,7 +38,7 @@ def arrays_after(tokens: tuple[int, ...], **options: Any) -> dict[str, np.ndarra
     """What plain decoding of ``tokens`` leaves. options: of tiny_target."""
     key = repr(sorted(options.items()))
     if key not in _plain:
-        _plain[key] = PlainDecoder(tiny_target(**(options | {"slots": 1})))
+        _plain[key] = PlainDecoder(tiny_target(backend=reference(), **(options | {"slots": 1})))
     return _plain[key].after(tokens).arrays
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from specla.backends.steps import StepRunner
+
 FOLDS = ("conv_verify", "gdn_verify", "fold_window", "fold_state")
 KERNELS = (
     *FOLDS,
@@ -59,6 +61,10 @@ class FailingBackend:
     def disarm(self) -> None:
         """No more failures."""
         self._countdown = None
+
+    def step_runner(self) -> StepRunner:
+        """One by one, so that each call can fail; a recorded step is none of this backend's."""
+        return StepRunner()
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self.inner, name)

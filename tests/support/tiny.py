@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from gguf.constants import GGMLQuantizationType
 from gguf.quants import quantize
+from support.chosen import chosen_backend
 
-from specla.backends.numpy.backend import NumpyBackend
 from specla.backends.weights import WeightSource
 from specla.models.qwen35.config import Qwen35Config
 from specla.models.qwen35.options import TargetOptions
@@ -136,7 +136,10 @@ def tiny_target(
     config: dict[str, Any] | None = None,
     **options: Any,
 ) -> Qwen35Target:
-    """A tiny target with poisoned memory. options: fields of TargetOptions."""
+    """A tiny target with poisoned memory. options: fields of TargetOptions.
+
+    backend: that of the running test, unless given.
+    """
     settings = {"context": 160, "max_nodes": 9, "chunk": 16, "slots": 3, "poison": True} | options
     weights = tiny_weights(seed, pattern, kind, **(config or {}))
-    return Qwen35Target(weights, backend or NumpyBackend(), TargetOptions(**settings))
+    return Qwen35Target(weights, backend or chosen_backend(), TargetOptions(**settings))

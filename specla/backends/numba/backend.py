@@ -25,10 +25,11 @@ from specla.backends.numba.features import choose_level
 from specla.backends.numba.jit import Kernel
 from specla.backends.numba.program import CallList, Program
 from specla.backends.numba.steps import RecordedSteps
-from specla.backends.numba.threads import Team, choose_threads
+from specla.backends.numba.threads import Team
 from specla.backends.numba.tile_code import TILE
 from specla.backends.numba.warmup import warm_up
 from specla.backends.numpy.backend import NumpyBackend
+from specla.backends.options import BackendOptions
 from specla.backends.pools import FeaturePool, KvPool, RecurrentPool
 from specla.backends.steps import StepRunner
 from specla.backends.weights import WeightSource
@@ -59,7 +60,7 @@ class NumbaBackend(NumpyBackend):
 
     def __init__(self, level: str | None = None, threads: int | None = None) -> None:
         self.level = choose_level(level)
-        self.team = Team(choose_threads(threads))
+        self.team = Team(BackendOptions.resolve(threads).threads)
         self._recorder = threading.local()
 
     @property

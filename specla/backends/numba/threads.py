@@ -6,7 +6,6 @@ there are can't be seen in any bit, since every unit writes its own memory.
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from queue import SimpleQueue
@@ -15,32 +14,9 @@ import numpy as np
 
 from specla.backends.numba import walker
 from specla.backends.numba.arguments import Words, address_of
-from specla.errors import OptionError
-
-VARIABLE = "SPECLA_THREADS"
-MOST = 256
 
 Job = tuple[Words, Words, Words, int, int]
 """calls, counters, gates, threads, which worker."""
-
-
-def choose_threads(wanted: int | None = None) -> int:
-    """Threads to use: ``wanted``, else the environment's, else one.
-
-    One, because small models lose by sharing (docs/benchmarks.md).
-
-    Raises OptionError unless it is a number 1..256.
-    """
-    given: int | str | None = os.environ.get(VARIABLE) if wanted is None else wanted
-    if given in (None, ""):
-        return 1
-    try:
-        count = int(given)
-    except (TypeError, ValueError):
-        count = 0
-    if not 1 <= count <= MOST:
-        raise OptionError(f"threads is {given!r}; it must be a whole number 1..{MOST}")
-    return count
 
 
 class Team:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from specla.backends.numba import jit
+from specla.backends.numba import jit, walker
 from specla.backends.numba.panels import F32, FLOAT_KINDS, KINDS
 from specla.backends.numba.products import product
 
@@ -14,7 +14,7 @@ def warm_up(
     kinds: Iterable[str] | None = None,
     report: Callable[[int, int, str], None] | None = None,
 ) -> int:
-    """Compile every kernel for a CPU level. Returns how many there are.
+    """Compile every kernel for a CPU level, and what walks them. Returns how many there are.
 
     kinds: GGML types of the matrices that will be loaded, or None for all. report: told (kernels
     done, kernels in all, name of the next) before each.
@@ -23,8 +23,10 @@ def warm_up(
     codes = sorted({KINDS.get(name, FLOAT_KINDS.get(name, F32)) for name in names})
     # products of this level only: code for another may not even compile on this processor
     kernels = [*jit.declared(), *(product(code, level) for code in codes)]
-    for i, kernel in enumerate(kernels):
+    tasks = [(kernel.name, kernel.compile) for kernel in kernels]
+    tasks += [("walker", walker.lead), ("walker", walker.help_out)]
+    for i, (name, compile_it) in enumerate(tasks):
         if report is not None:
-            report(i, len(kernels), kernel.name)
-        kernel.compile()
-    return len(kernels)
+            report(i, len(tasks), name)
+        compile_it()
+    return len(tasks)

@@ -1,0 +1,86 @@
+"""Settings of a backend, from options, the environment and defaults, resolved once."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from specla.errors import OptionError
+
+THREADS_VARIABLE = "SPECLA_THREADS"
+MOST_THREADS = 256
+SMALL_MODEL = 64 << 20
+"""Bytes of weights below which sharing the work costs more than it brings."""
+
+
+@dataclass(frozen=True)
+class BackendOptions:
+    """How a backend is to compute; nothing of it shows in any bit.
+
+    threads: how many share the work.  level: CPU instructions to use, None for the best there are.
+    """
+
+    threads: int
+    level: str | None = None
+
+    @classmethod
+    def resolve(
+        cls, threads: int | None = None, level: str | None = None, model_bytes: int | None = None
+    ) -> BackendOptions:
+        """What was given, else what SPECLA_THREADS says, else :func:`default_threads`.
+
+        Raises OptionError unless threads is a whole number 1..256.
+        """
+        if threads is not None:
+            return cls(_checked_threads("threads", threads), level)
+        if text := os.environ.get(THREADS_VARIABLE):
+            return cls(_checked_threads(THREADS_VARIABLE, text), level)
+        return cls(default_threads(model_bytes), level)
+
+
+def default_threads(model_bytes: int | None) -> int:
+    """Threads for weights of this size, where nobody said: one for a small model, or where the size
+    isn't known, else one per CPU that this process may use."""
+    if model_bytes is None or model_bytes < SMALL_MODEL:
+        return 1
+    return min(usable_cpus(), MOST_THREADS)
+
+
+def usable_cpus() -> int:
+    """CPUs that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on Linux
+        return os.cpu_count() or 1
+
+
+def accepted(kind: type[Any], name: str, given: dict[str, Any]) -> frozenset[str]:
+    """Which of ``threads`` and ``level`` a backend's constructor takes.
+
+    given: what the user asked for, None for what not. Raises OptionError, naming the backend, for a
+    wish that it can't heed.
+    """
+    known = frozenset(inspect.signature(kind).parameters) & {"threads", "level"}
+    wishes = {option: value for option, value in given.items() if value is not None}
+    for option in wishes.keys() - known:
+        # one thread is what it computes on anyway
+        if option == "threads" and wishes[option] == 1:
+            continue
+        what = "computes on one thread" if option == "threads" else "has no CPU levels"
+        raise OptionError(
+            f"{option} is {wishes[option]!r}, but backend {name} {what}; leave {option} out or "
+            f"choose another backend"
+        )
+    return known
+
+
+def _checked_threads(source: str, given: Any) -> int:
+    try:
+        count = int(given)
+    except (TypeError, ValueError):
+        count = 0
+    if not 1 <= count <= MOST_THREADS:
+        raise OptionError(f"{source} is {given!r}; it must be a whole number 1..{MOST_THREADS}")
+    return count

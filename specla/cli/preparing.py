@@ -1,0 +1,54 @@
+"""Compiling a backend's kernels before they are needed, where a person can see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from time import perf_counter
+from types import ModuleType
+
+from specla.backends.base import Backend
+from specla.cli.progress import Reporter
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """kernels: how many are ready.  compiled: how many of them weren't before.  seconds: taken."""
+
+    kernels: int
+    compiled: int
+    seconds: float
+
+
+def prepare_backend(backend: Backend, kinds: Iterable[str] | None, show: Reporter) -> Prepared:
+    """Compile, or read from the disk, what matrices of these GGML types need (None: all types)."""
+    if not backend.compiles:
+        return Prepared(0, 0, 0.0)
+    kept = code_cache(backend)
+    before, start, kernels = kept.USE.compiled if kept else 0, perf_counter(), 0
+    with show.step(f"preparing the {backend.name} backend", "kernels") as advance:
+
+        def told(done: int, total: int, name: str = "") -> None:
+            nonlocal kernels
+            kernels = total
+            advance(done, total, name.strip("_"))
+
+        # backends that can name their kernels do it here
+        warm_up = getattr(backend, "warm_up", None)
+        if warm_up is not None:
+            warm_up(kinds, told)
+        else:
+            backend.prepare(kinds or (), told)
+    compiled = kept.USE.compiled - before if kept else kernels
+    for line in kept.troubles() if kept else ():
+        show.note(f"note: {line}")
+    return Prepared(kernels, compiled, perf_counter() - start)
+
+
+def code_cache(backend: Backend) -> ModuleType | None:
+    """The module that keeps a backend's compiled code on disk, if it has one."""
+    if backend.name != "numba":
+        return None
+    from specla.backends.numba import code_cache
+
+    return code_cache
