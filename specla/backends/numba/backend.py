@@ -22,11 +22,11 @@ from specla.backends.numba import (
 )
 from specla.backends.numba import quantise as quantisation
 from specla.backends.numba.features import choose_level
+from specla.backends.numba.gdn_tile import COLUMNS
 from specla.backends.numba.jit import Kernel
 from specla.backends.numba.program import CallList, Program
 from specla.backends.numba.steps import RecordedSteps
 from specla.backends.numba.threads import Team
-from specla.backends.numba.tile_code import TILE
 from specla.backends.numba.warmup import warm_up
 from specla.backends.numpy.backend import NumpyBackend
 from specla.backends.options import BackendOptions
@@ -35,8 +35,10 @@ from specla.backends.steps import StepRunner
 from specla.backends.weights import WeightSource
 from specla.core.plan import StepPlan
 
-SHARED_STATE = 1 << 18
+SHARED_STATE = 1 << 16
 """Entries of state walked, from which the recurrence is cut over threads."""
+SHARED_ENTRIES = 1 << 14
+"""Entries from which a norm, a convolution or an elementwise kernel is cut over threads."""
 SHARED_QUERIES = 1 << 11
 """Entries of all queries, from which attention is cut over threads."""
 
@@ -44,6 +46,16 @@ SHARED_QUERIES = 1 << 11
 def _three(x: Any) -> Any:
     """[N, D] as [N, 1, D]."""
     return x if x.ndim == 3 else x[:, None, :]
+
+
+def _units(x: Any) -> int:
+    """Rows by heads of x [N, H, D]."""
+    return int(x.shape[0] * x.shape[1])
+
+
+def _large(x: Any) -> bool:
+    """Whether a kernel that passes over x is worth more than one thread."""
+    return int(x.size) >= SHARED_ENTRIES
 
 
 class NumbaBackend(NumpyBackend):
@@ -138,13 +150,16 @@ class NumbaBackend(NumpyBackend):
         products.linear_float(x, weight, out, self.level, self._launch)
 
     def rms_norm(self, x: Any, weight: Any, eps: float, out: Any) -> None:
-        self._launch(norms.rms_norm, 1, _three(x), weight, np.float32(eps), _three(out))
+        x, out = _three(x), _three(out)
+        self._launch(norms.rms_norm, _units(x), x, weight, np.float32(eps), out, share=_large(x))
 
     def gated_rms_norm(self, x: Any, gate: Any, weight: Any, eps: float, out: Any) -> None:
-        self._launch(norms.gated_rms_norm, 1, x, gate, weight, np.float32(eps), out)
+        arguments = (x, gate, weight, np.float32(eps), out)
+        self._launch(norms.gated_rms_norm, _units(x), *arguments, share=_large(x))
 
     def l2_norm(self, x: Any, eps: float, scale: float, out: Any) -> None:
-        self._launch(norms.l2_norm, 1, x, np.float32(eps), np.float32(scale), out)
+        arguments = (x, np.float32(eps), np.float32(scale), out)
+        self._launch(norms.l2_norm, _units(x), *arguments, share=_large(x))
 
     def rotary(self, x: Any, position: Any, table: RotaryTable) -> None:
         self._launch(elementwise.rotary, 1, x, position, table.cos, table.sin)
@@ -168,7 +183,7 @@ class NumbaBackend(NumpyBackend):
     ) -> None:
         self._launch(
             conv.conv_verify,
-            1,
+            _channel_blocks(pool),
             x,
             weight,
             pool.window,
@@ -180,6 +195,7 @@ class NumbaBackend(NumpyBackend):
             plan.parent,
             plan.pending_window,
             out,
+            share=_large(x),
         )
 
     def conv_prefill(
@@ -187,7 +203,7 @@ class NumbaBackend(NumpyBackend):
     ) -> None:
         self._launch(
             conv.conv_prefill,
-            1,
+            _channel_blocks(pool),
             x,
             weight,
             pool.window,
@@ -196,6 +212,7 @@ class NumbaBackend(NumpyBackend):
             plan.row_offset,
             plan.parent,
             out,
+            share=_large(x),
         )
 
     def gdn_verify(
@@ -211,11 +228,8 @@ class NumbaBackend(NumpyBackend):
         out: Any,
     ) -> None:
         self._launch(
-            gdn.record_keys, 1, k, pool.key, layer, plan.slot, plan.pending_bank, plan.row_offset
-        )
-        self._launch(
             gdn.gdn_verify,
-            _state_tiles(pool),
+            _state_strips(pool),
             q,
             k,
             v,
@@ -254,7 +268,7 @@ class NumbaBackend(NumpyBackend):
     ) -> None:
         self._launch(
             gdn.gdn_prefill,
-            _state_tiles(pool),
+            _state_strips(pool),
             q,
             k,
             v,
@@ -271,7 +285,7 @@ class NumbaBackend(NumpyBackend):
     def fold_state(self, pool: RecurrentPool, layer: int, plan: StepPlan) -> None:
         self._launch(
             gdn.fold_state,
-            1,
+            _state_strips(pool),
             pool.state,
             pool.key,
             pool.delta,
@@ -280,18 +294,20 @@ class NumbaBackend(NumpyBackend):
             plan.slot,
             plan.pending_bank,
             plan.pending_state,
+            share=_worth_sharing(pool, plan),
         )
 
     def fold_window(self, pool: RecurrentPool, layer: int, plan: StepPlan) -> None:
         self._launch(
             conv.fold_window,
-            1,
+            _channel_blocks(pool),
             pool.window,
             pool.inputs,
             layer,
             plan.slot,
             plan.pending_bank,
             plan.pending_window,
+            share=False,
         )
 
     def kv_write(self, k: Any, v: Any, kv: KvPool, layer: int, plan: StepPlan) -> None:
@@ -353,9 +369,14 @@ def _worth_sharing(pool: RecurrentPool, plan: StepPlan) -> bool:
     return state * (plan.n_rows + plan.n_sequences) >= SHARED_STATE
 
 
-def _state_tiles(pool: RecurrentPool) -> int:
-    """Units of the recurrence: tiles of columns of all heads' states."""
-    return pool.shape.value_heads * -(-pool.shape.value_dim // TILE)
+def _state_strips(pool: RecurrentPool) -> int:
+    """Units of the recurrence: strips of columns of all heads' states."""
+    return pool.shape.value_heads * -(-pool.shape.value_dim // COLUMNS)
+
+
+def _channel_blocks(pool: RecurrentPool) -> int:
+    """Units of the convolution."""
+    return -(-pool.shape.channels // conv.BLOCK)
 
 
 def _cache_words(kv: KvPool) -> tuple[Any, Any]:

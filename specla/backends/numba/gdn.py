@@ -1,8 +1,11 @@
 """The gated delta rule over a forest (SpecLA, sections 4.1, 4.3 and 5.2).
 
-The unit of work is a tile: TILE columns of one value head's state S [key_dim, value_dim]. Columns
-never mix, so a unit folds what is pending, walks the whole forest and touches no other unit's
-memory: units can run in any order, on any thread.
+The unit of work is a strip: COLUMNS columns of one value head's state S [key_dim, value_dim].
+Columns never mix, so a unit folds what is pending, walks the whole forest and touches no other
+unit's memory: units can run in any order, on any thread.
+
+The pool's boundary states are scratch of one call, and here hold tiles as they are walked: strip by
+strip, tile by tile, in the order of rows that gdn_tile.py gives them.
 """
 
 from __future__ import annotations
@@ -11,19 +14,70 @@ from typing import Any
 
 import numpy as np
 
-from specla.backends.numba.gdn_tile import fold_pending, load, step, store
-from specla.backends.numba.jit import kernel
-from specla.backends.numba.primitives import contiguous
-from specla.backends.numba.sums import power_of_two
-from specla.backends.numba.tile_code import TILE
+from specla.backends.numba.gdn_tile import (
+    COLUMNS,
+    advance,
+    aligned,
+    ask_row,
+    copy_floats,
+    copy_short,
+    enter,
+    look,
+    space_needed,
+    spare_of,
+    store,
+    tile_of,
+)
+from specla.backends.numba.jit import device, kernel
+from specla.backends.numba.tile_code import ROW_BYTES, TILE, address
 
 _INDEX = "int32[::1]"
 _TOKENS = "float32[:, :, :], float32[:, :, :], float32[:, :, :], float32[:, :], float32[:, :]"
+_STATE = "float32[:, :, :, :, ::1]"
+_BANKS = "float32[:, :, :, :, :, ::1], float32[:, :, :, :, :, ::1], float32[:, :, :, :, ::1]"
+
+
+@device
+def _entry(array: Any, i: int, j: int) -> int:
+    """Address of array[i, j, 0...]."""
+    place: int = address(array) + array.strides[0] * i + array.strides[1] * j
+    return place
+
+
+@device
+def _factors(
+    key_bank: Any,
+    delta_bank: Any,
+    decay_bank: Any,
+    at: int,
+    bank: int,
+    layer: int,
+    head: int,
+    start: int,
+    count: int,
+) -> Any:
+    """The first ``count`` factors of a bank, for one strip, as gdn_tile.enter wants them."""
+    key = key_bank[at, bank, layer, 0, head % key_bank.shape[4]]
+    delta = delta_bank[at, bank, layer, 0, head]
+    decay = decay_bank[at, bank, layer, 0]
+    return (
+        count,
+        address(key),
+        key_bank.strides[3],
+        address(delta) + 4 * start,
+        delta_bank.strides[3],
+        address(decay) + 4 * head,
+        decay_bank.strides[3],
+    )
+
+
+@device
+def _strips(value_dim: int) -> int:
+    return (value_dim + COLUMNS - 1) // COLUMNS
 
 
 @kernel(
-    f"void({_TOKENS}, float32[:, :, :, :, ::1], float32[:, :, :, :, :, ::1], "
-    "float32[:, :, :, :, :, ::1], float32[:, :, :, :, ::1], float32[:, :, :, ::1], intp, "
+    f"void({_TOKENS}, {_STATE}, {_BANKS}, float32[:, :, :, ::1], intp, "
     + ", ".join([_INDEX] * 8)
     + ", int32[:, ::1], float32[:, :, :], intp, intp)"
 )
@@ -52,84 +106,95 @@ def gdn_verify(
     first_unit: int,
     last_unit: int,
 ) -> None:
-    """See Backend.gdn_verify, for units first..last of value_heads * ceil(value_dim / TILE)."""
+    """See Backend.gdn_verify, for units first..last of value_heads * ceil(value_dim / COLUMNS)."""
     key_dim, value_dim = state.shape[3], state.shape[4]
-    tiles = (value_dim + TILE - 1) // TILE
-    size = power_of_two(key_dim)
-    tile = np.empty((key_dim, TILE), np.float32)
-    partial = np.empty((size, TILE), np.float32)
-    d = np.empty(TILE, np.float32)
+    strips = _strips(value_dim)
+    memory = np.empty(space_needed(key_dim), np.float32)
+    space = aligned(address(memory))
     for unit in range(first_unit, last_unit):
-        head, start = unit // tiles, unit % tiles * TILE
-        width = min(TILE, value_dim - start)
+        head, start = unit // strips, unit % strips * COLUMNS
         key_head = head % k.shape[1]
         for chain in range(chain_sequence.shape[0]):
-            b = chain_sequence[chain]
+            b, source = chain_sequence[chain], chain_source[chain]
             at, current = slot[b], 1 - pending_bank[b]
-            if chain_source[chain] >= 0:
-                load(tile, boundary[chain_source[chain], head], start, width)
-            else:
-                load(tile, state[at, layer, head], start, width)
-                count = pending[layer, b]
-                if count:
-                    old = pending_bank[b]
-                    fold_pending(
-                        tile,
-                        start,
-                        width,
+            first, stop = chain_offset[chain], chain_offset[chain + 1]
+            row = chain_rows[first]
+            if source < 0:
+                enter(
+                    space,
+                    key_dim,
+                    min(COLUMNS, value_dim - start),
+                    address(state[at, layer, head]) + 4 * start,
+                    4 * value_dim,
+                    _entry(decay, row, head),
+                    _factors(
+                        key_bank,
+                        delta_bank,
+                        decay_bank,
+                        at,
+                        pending_bank[b],
+                        layer,
                         head,
-                        key_bank[at, old, layer],
-                        delta_bank[at, old, layer],
-                        decay_bank[at, old, layer],
-                        count,
-                        d,
-                    )
-                    store(tile, state[at, layer, head], start, width)
-            for index in range(chain_offset[chain], chain_offset[chain + 1]):
-                row = chain_rows[index]
-                node = row - row_offset[b]
-                step(
-                    tile,
-                    start,
-                    width,
-                    contiguous(q[row, key_head]),
-                    contiguous(k[row, key_head]),
-                    contiguous(v[row, head]),
-                    decay[row, head],
-                    beta[row, head],
-                    contiguous(out[row, head]),
-                    d,
-                    partial,
-                    size,
+                        start,
+                        pending[layer, b],
+                    ),
                 )
-                kept = delta_bank[at, current, layer, node, head]
-                for c in range(width):
-                    kept[start + c] = d[c]
-                if start == 0:
-                    decay_bank[at, current, layer, node, head] = decay[row, head]
-                if boundary_of_row[row] >= 0:
-                    store(tile, boundary[boundary_of_row[row], head], start, width)
+            for column in range(start, min(start + COLUMNS, value_dim), TILE):
+                width = min(TILE, value_dim - column)
+                tile = tile_of(space, key_dim, (column - start) // TILE)
+                kept_at, spare = 4 * key_dim * column, spare_of(space, key_dim)
+                row, origin = chain_rows[first], 0
+                key, gate = _entry(k, row, key_head), _entry(decay, row, head)
+                if source >= 0:
+                    origin = _entry(boundary, source, head) + kept_at
+                    if width < TILE:
+                        copy_short(spare, ROW_BYTES, origin, 4 * width, key_dim, width)
+                        origin = spare
+                look(space, key_dim, tile, origin, key, gate)
+                for index in range(first + 1, stop + 1):
+                    next_row, next_key, next_gate = row, 0, 0
+                    if index < stop:
+                        next_row = chain_rows[index]
+                        next_key = _entry(k, next_row, key_head)
+                        next_gate = _entry(decay, next_row, head)
+                        # a store that misses the cache holds up all that come after it
+                        mine = delta_bank[at, current, layer, next_row - row_offset[b], head]
+                        ask_row(address(mine) + 4 * column, TILE)
+                        ask_row(_entry(out, next_row, head) + 4 * column, TILE)
+                        ask_row(_entry(v, next_row, head) + 4 * column, TILE)
+                        ask_row(_entry(q, next_row, key_head), key_dim)
+                        if column == 0 and head < k.shape[1]:
+                            mine = key_bank[at, current, layer, next_row - row_offset[b], head]
+                            ask_row(address(mine), key_dim)
+                    goal = 0
+                    if boundary_of_row[row] >= 0:
+                        goal = _entry(boundary, boundary_of_row[row], head) + kept_at
+                    node = row - row_offset[b]
+                    mine = delta_bank[at, current, layer, node, head]
+                    value = _entry(v, row, head) + 4 * column
+                    advance(
+                        space,
+                        key_dim,
+                        tile,
+                        width,
+                        (_entry(q, row, key_head), key, value, _entry(beta, row, head)),
+                        (next_key, next_gate),
+                        spare if goal and width < TILE else goal,
+                        address(mine) + 4 * column,
+                        _entry(out, row, head) + 4 * column,
+                    )
+                    if goal and width < TILE:
+                        copy_short(goal, 4 * width, spare, ROW_BYTES, key_dim, width)
+                    if column == 0:
+                        decay_bank[at, current, layer, node, head] = decay[row, head]
+                        # the first value head of each key head also records its keys
+                        if head < k.shape[1]:
+                            mine = key_bank[at, current, layer, node, head]
+                            copy_floats(address(mine), key, key_dim)
+                    row, key, gate = next_row, next_key, next_gate
 
 
-@kernel(
-    "void(float32[:, :, :], float32[:, :, :, :, :, ::1], intp, " + ", ".join([_INDEX] * 3) + ")"
-)
-def record_keys(
-    k: Any, key_bank: Any, layer: int, slot: Any, pending_bank: Any, row_offset: Any
-) -> None:
-    """The keys of all rows go to the current bank."""
-    for b in range(slot.shape[0]):
-        bank = key_bank[slot[b], 1 - pending_bank[b], layer]
-        for row in range(row_offset[b], row_offset[b + 1]):
-            for h in range(k.shape[1]):
-                for i in range(k.shape[2]):
-                    bank[row - row_offset[b], h, i] = k[row, h, i]
-
-
-@kernel(
-    f"void({_TOKENS}, float32[:, :, :, :, ::1], intp, {_INDEX}, {_INDEX}, "
-    "float32[:, :, :], intp, intp)"
-)
+@kernel(f"void({_TOKENS}, {_STATE}, intp, {_INDEX}, {_INDEX}, float32[:, :, :], intp, intp)")
 def gdn_prefill(
     q: Any,
     k: Any,
@@ -146,40 +211,47 @@ def gdn_prefill(
 ) -> None:
     """See Backend.gdn_prefill; units as in gdn_verify."""
     key_dim, value_dim = state.shape[3], state.shape[4]
-    tiles = (value_dim + TILE - 1) // TILE
-    size = power_of_two(key_dim)
-    tile = np.empty((key_dim, TILE), np.float32)
-    partial = np.empty((size, TILE), np.float32)
-    d = np.empty(TILE, np.float32)
+    strips = _strips(value_dim)
+    memory = np.empty(space_needed(key_dim), np.float32)
+    space = aligned(address(memory))
     for unit in range(first_unit, last_unit):
-        head, start = unit // tiles, unit % tiles * TILE
-        width = min(TILE, value_dim - start)
-        key_head = head % k.shape[1]
+        head, start = unit // strips, unit % strips * COLUMNS
+        key_head, whole = head % k.shape[1], min(COLUMNS, value_dim - start)
         for b in range(slot.shape[0]):
-            mine = state[slot[b], layer, head]
-            load(tile, mine, start, width)
-            for row in range(row_offset[b], row_offset[b + 1]):
-                step(
-                    tile,
-                    start,
-                    width,
-                    contiguous(q[row, key_head]),
-                    contiguous(k[row, key_head]),
-                    contiguous(v[row, head]),
-                    decay[row, head],
-                    beta[row, head],
-                    contiguous(out[row, head]),
-                    d,
-                    partial,
-                    size,
-                )
-            store(tile, mine, start, width)
+            first, stop = row_offset[b], row_offset[b + 1]
+            home, step = address(state[slot[b], layer, head]) + 4 * start, 4 * value_dim
+            gate = _entry(decay, first, head)
+            enter(space, key_dim, whole, home, step, gate, (0, 0, 0, 0, 0, 0, 0))
+            for column in range(start, start + whole, TILE):
+                tile = tile_of(space, key_dim, (column - start) // TILE)
+                look(space, key_dim, tile, 0, _entry(k, first, key_head), gate)
+                for row in range(first, stop):
+                    more = row + 1 < stop
+                    if row + 2 < stop:
+                        ask_row(_entry(q, row + 1, key_head), key_dim)
+                        ask_row(_entry(k, row + 2, key_head), key_dim)
+                        ask_row(_entry(v, row + 1, head) + 4 * column, TILE)
+                        ask_row(_entry(out, row + 1, head) + 4 * column, TILE)
+                    value = _entry(v, row, head) + 4 * column
+                    query, key = _entry(q, row, key_head), _entry(k, row, key_head)
+                    advance(
+                        space,
+                        key_dim,
+                        tile,
+                        min(TILE, value_dim - column),
+                        (query, key, value, _entry(beta, row, head)),
+                        (
+                            _entry(k, row + 1, key_head) if more else 0,
+                            _entry(decay, row + 1, head) if more else 0,
+                        ),
+                        0 if more else tile,
+                        0,
+                        _entry(out, row, head) + 4 * column,
+                    )
+            store(space, key_dim, whole, home, step)
 
 
-@kernel(
-    "void(float32[:, :, :, :, ::1], float32[:, :, :, :, :, ::1], float32[:, :, :, :, :, ::1], "
-    f"float32[:, :, :, :, ::1], intp, {_INDEX}, {_INDEX}, int32[:, ::1])"
-)
+@kernel(f"void({_STATE}, {_BANKS}, intp, {_INDEX}, {_INDEX}, int32[:, ::1], intp, intp)")
 def fold_state(
     state: Any,
     key_bank: Any,
@@ -189,17 +261,19 @@ def fold_state(
     slot: Any,
     pending_bank: Any,
     pending: Any,
+    first_unit: int,
+    last_unit: int,
 ) -> None:
-    """See Backend.fold_state."""
-    heads, key_dim, value_dim = state.shape[2:]
-    for b in range(slot.shape[0]):
-        at, bank = slot[b], pending_bank[b]
-        for h in range(heads):
-            for i in range(key_dim):
-                row = state[at, layer, h, i]
-                for factor in range(pending[layer, b]):
-                    key = key_bank[at, bank, layer, factor, h % key_bank.shape[4], i]
-                    decay = decay_bank[at, bank, layer, factor, h]
-                    d = delta_bank[at, bank, layer, factor, h]
-                    for c in range(value_dim):
-                        row[c] = row[c] * decay + key * d[c]
+    """See Backend.fold_state; units as in gdn_verify."""
+    key_dim, value_dim = state.shape[3], state.shape[4]
+    strips = _strips(value_dim)
+    for unit in range(first_unit, last_unit):
+        head, start = unit // strips, unit % strips * COLUMNS
+        for b in range(slot.shape[0]):
+            at, bank, count = slot[b], pending_bank[b], pending[layer, b]
+            if count:
+                home = address(state[at, layer, head]) + 4 * start
+                factors = _factors(
+                    key_bank, delta_bank, decay_bank, at, bank, layer, head, start, count
+                )
+                enter(0, key_dim, min(COLUMNS, value_dim - start), home, 4 * value_dim, 0, factors)

@@ -7,7 +7,19 @@ from typing import Any
 import numpy as np
 
 from specla.backends.numba.jit import device, routine
-from specla.backends.numba.tile_code import ROW_BYTES, SUM, WEIGH, WEIGH_PADDED, branch, clear_row
+from specla.backends.numba.tile_code import (
+    ROW_BYTES,
+    SQUARE,
+    SUM,
+    TILE,
+    WEIGH,
+    WEIGH_PADDED,
+    address,
+    branch,
+    clear_row,
+    row_dot,
+    row_sum,
+)
 
 ZERO = np.float32(0.0)
 
@@ -25,18 +37,26 @@ def power_of_two(n: int) -> int:
 def tree_of_squares(x: Any, scratch: Any) -> Any:
     """tree(x * x) of a row; scratch: at least half of power_of_two(len(x)), and 1."""
     n = x.shape[0]
+    if n == 128:  # the usual head
+        return row_dot(128, address(x), address(x))
     half = power_of_two(n) // 2
     if half == 0:
         return x[0] * x[0]
+    at, rows = address(scratch), n // (8 * TILE)
+    if n == 2 * half and rows:
+        for i in range(rows):
+            row = ROW_BYTES * i
+            branch(8, SQUARE, at + row, address(x) + row, ROW_BYTES * rows, 0, 0, ZERO, 0, 0)
+        finish_tree(at, rows)
+        return row_sum(TILE, at)
     for i in range(n - half):
         scratch[i] = x[i] * x[i] + x[i + half] * x[i + half]
     for i in range(n - half, half):
         scratch[i] = x[i] * x[i] + ZERO
-    while half > 1:
-        half //= 2
-        for i in range(half):
-            scratch[i] = scratch[i] + scratch[i + half]
-    return scratch[0]
+    if half >= TILE:
+        finish_tree(at, half // TILE)
+        return row_sum(TILE, at)
+    return tree_of_row(scratch, half)
 
 
 @routine
@@ -52,6 +72,9 @@ def tree_of_row(x: Any, size: int) -> Any:
 @routine
 def finish_tree(partial: int, rows: int) -> None:
     """Row 0 of the tile at address ``partial`` = tree over its ``rows`` (a power of two) rows."""
+    if rows == 16:
+        branch(16, SUM, partial, partial, ROW_BYTES, 0, 0, ZERO, 0, 0)
+        return
     while rows >= 8:
         rows //= 8
         for i in range(rows):

@@ -19,7 +19,7 @@ TILE = 32
 """Columns of a tile."""
 ROW_BYTES = 4 * TILE
 
-SUM, WEIGH, WEIGH_PADDED, DECAY, UPDATE = range(5)
+SUM, WEIGH, WEIGH_PADDED, DECAY, UPDATE, SQUARE = range(6)
 
 _FLOAT = ir.FloatType()
 _LANES = ir.VectorType(_FLOAT, 16)
@@ -53,6 +53,8 @@ class _Branch:
         row = b.load(pointer, align=4)
         if self.action == SUM:
             return row
+        if self.action == SQUARE:
+            return b.fmul(row, row)
         if self.action == DECAY:
             row = b.fmul(row, self._splat(self.decay))
             b.store(row, pointer, align=4)
@@ -95,9 +97,9 @@ def _branch(
     """Row ``to`` = halving tree of ``rows`` (a literal power of two) rows at, at + step, ...
 
     All but rows, action (literals) and decay (float32) are addresses and steps in bytes. SUM: the
-    rows as they are. WEIGH: row j times the float at weight + j * weight_step. WEIGH_PADDED: the
-    same plus +0.0. DECAY: each row is first multiplied by decay, in place. UPDATE: each row j
-    first gets key[j] * delta added, in place; key as weight, delta a row.
+    rows as they are. SQUARE: their squares. WEIGH: row j times the float at weight + j *
+    weight_step. WEIGH_PADDED: the same plus +0.0. DECAY: each row is first multiplied by decay, in
+    place. UPDATE: each row j first gets key[j] * delta added, in place; key as weight, delta a row.
     """
     address = types.int64
     signature = types.void(rows, action, *[address] * 5, types.float32, address, address)
@@ -151,6 +153,26 @@ def _copy_row(typing_context: Any, to: Any, at: Any) -> Any:
     return types.void(types.int64, types.int64), generate
 
 
+def _load_float(typing_context: Any, at: Any) -> Any:
+    """The float at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(builder.inttoptr(arguments[0], _FLOAT.as_pointer()), align=4)
+
+    return types.float32(types.int64), generate
+
+
+def _store_float(typing_context: Any, at: Any, value: Any) -> Any:
+    """A float to an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], _FLOAT.as_pointer())
+        builder.store(arguments[1], pointer, align=4)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.float32), generate
+
+
 def _widen_row(typing_context: Any, to: Any, array: Any, start: Any) -> Any:
     """Row ``to`` (an address) = array[start : start + TILE]: float16 bits or floats."""
 
@@ -168,38 +190,61 @@ def _widen_row(typing_context: Any, to: Any, array: Any, start: Any) -> Any:
     return types.void(types.int64, array, types.int64), generate
 
 
+def _halving(builder: Any, vectors: int, leaf: Any) -> Any:
+    """Halving tree over ``vectors`` times 16 floats, the j-th 16 of which are leaf(j).
+
+    Whole vectors first, then the lanes of the last one, which is the order of the tree.
+    """
+
+    def tree(first: int, step: int) -> Any:
+        if step == vectors:
+            return leaf(first)
+        return builder.fadd(tree(first, 2 * step), tree(first + step, 2 * step))
+
+    total, width = tree(0, 1), 16
+    while width > 1:
+        width //= 2
+        low, high = (
+            builder.shuffle_vector(
+                total,
+                total,
+                ir.Constant(ir.VectorType(_I32, width), [start + i for i in range(width)]),
+            )
+            for start in (0, width)
+        )
+        total = builder.fadd(low, high)
+    return builder.extract_element(total, ir.Constant(_I32, 0))
+
+
+def _sixteen(builder: Any, base: Any, j: int) -> Any:
+    at = builder.add(base, ir.Constant(_I64, 64 * j))
+    return builder.load(builder.inttoptr(at, _LANES.as_pointer()), align=4)
+
+
 def _row_dot(typing_context: Any, size: Any, x: Any, y: Any) -> Any:
     """Halving tree over the products of ``size`` floats at two addresses.
 
-    size: a literal power of two >= 16. Whole vectors first, then the lanes of the last one, which
-    is the order of the tree.
+    size: a literal power of two >= 16.
     """
     signature = types.float32(size, types.int64, types.int64)
     vectors = size.literal_value // 16
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        def load(base: Any, j: int) -> Any:
-            at = builder.add(base, ir.Constant(_I64, 64 * j))
-            return builder.load(builder.inttoptr(at, _LANES.as_pointer()), align=4)
+        def product(j: int) -> Any:
+            return builder.fmul(*(_sixteen(builder, at, j) for at in arguments[1:]))
 
-        def tree(first: int, step: int) -> Any:
-            if step == vectors:
-                return builder.fmul(load(arguments[1], first), load(arguments[2], first))
-            return builder.fadd(tree(first, 2 * step), tree(first + step, 2 * step))
+        return _halving(builder, vectors, product)
 
-        total, width = tree(0, 1), 16
-        while width > 1:
-            width //= 2
-            low, high = (
-                builder.shuffle_vector(
-                    total,
-                    total,
-                    ir.Constant(ir.VectorType(_I32, width), [start + i for i in range(width)]),
-                )
-                for start in (0, width)
-            )
-            total = builder.fadd(low, high)
-        return builder.extract_element(total, ir.Constant(_I32, 0))
+    return signature, generate
+
+
+def _row_sum(typing_context: Any, size: Any, x: Any) -> Any:
+    """Halving tree over ``size`` floats at an address; size as for row_dot."""
+    signature = types.float32(size, types.int64)
+    vectors = size.literal_value // 16
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _halving(builder, vectors, lambda j: _sixteen(builder, arguments[1], j))
 
     return signature, generate
 
@@ -217,7 +262,10 @@ def _address(typing_context: Any, array: Any) -> Any:
 branch: Any = intrinsic(prefer_literal=True)(_branch)
 clear_row: Any = intrinsic(_clear_row)
 copy_row: Any = intrinsic(_copy_row)
+load_float: Any = intrinsic(_load_float)
+store_float: Any = intrinsic(_store_float)
 widen_row: Any = intrinsic(_widen_row)
 row_dot: Any = intrinsic(prefer_literal=True)(_row_dot)
+row_sum: Any = intrinsic(prefer_literal=True)(_row_sum)
 fold_row: Any = intrinsic(_fold_row)
 address: Any = intrinsic(_address)
