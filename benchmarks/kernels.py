@@ -28,7 +28,7 @@ from machine_limits import STREAMS, copy_bandwidth, instruction_peaks, read_band
 from random_blocks import random_blocks
 from shapes import SHAPES
 
-from specla.backends.base import Backend, QuantisedRows, Weight
+from specla.backends.base import Backend, Weight
 from specla.backends.numpy.backend import NumpyBackend
 from specla.backends.weights import WeightSource
 
@@ -47,10 +47,7 @@ def random_source(rng: np.random.Generator, kind: str, rows: int, cols: int) -> 
 def product(backend: Backend, weight: Weight, x: np.ndarray) -> Callable[[Weight], np.ndarray]:
     """The call to measure, its inputs made beforehand."""
     out = np.empty((len(x), weight.source.rows), dtype=np.float32)
-    blocks = weight.source.cols // 32
-    rows = QuantisedRows(
-        np.empty((len(x), 32 * blocks), np.int8), np.empty((len(x), blocks), np.float32)
-    )
+    rows = backend.quantised_rows(*x.shape)
     backend.quantise(x, rows)
 
     def run(matrix: Weight) -> np.ndarray:

@@ -42,11 +42,15 @@ from specla.core.plan import CommitPlan, StepPlan
 class QuantisedRows:
     """Activations in int8 blocks of 32: values int8 [N, 32 * blocks], scale [N, blocks].
 
-    A last, short block is padded with zeros.
+    A last, short block is padded with zeros. sums: int16 [N, blocks, 2], of the values of both
+    halves of a block. pairs: a backend's own second form of the values; None if it has none.
+    Backend.quantised_rows makes one, and only Backend.quantise fills it.
     """
 
     values: Any
     scale: Any
+    sums: Any
+    pairs: Any = None
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,8 @@ class Backend(ABC):
 
     @abstractmethod
     def empty(self, shape: tuple[int, ...], dtype: str = "float32") -> Any:
-        """A new array with undefined content. dtype: float32, float16, int32 or int8."""
+        """A new array with undefined content. dtype: float32, float16, int32, int16
+        or int8."""
 
     @abstractmethod
     def zeros(self, shape: tuple[int, ...], dtype: str = "float32") -> Any:
@@ -181,6 +186,29 @@ class Backend(ABC):
     @abstractmethod
     def embed(self, tokens: Any, weight: Weight, out: Any) -> None:
         """out [N, cols] = exactly dequantised row ``tokens[n]`` (int32 [N]) of the matrix."""
+
+    def quantised_rows(
+        self, n: int, cols: int, room: Callable[..., Any] | None = None
+    ) -> QuantisedRows:
+        """Room for n quantised rows of ``cols`` activations.
+
+        room(name, n, *shape, dtype=): allocates [n, *shape]; None takes new arrays.
+        """
+
+        def fresh(name: str, n: int, *shape: int, dtype: str = "float32") -> Any:
+            return self.empty((n, *shape), dtype)
+
+        room, blocks = room or fresh, -(-cols // 32)
+        return QuantisedRows(
+            room("quantised values", n, 32 * blocks, dtype="int8"),
+            room("quantised scale", n, blocks),
+            room("quantised sums", n, blocks, 2, dtype="int16"),
+            self._quantised_pairs(n, blocks, room),
+        )
+
+    def _quantised_pairs(self, n: int, blocks: int, room: Callable[..., Any]) -> Any:
+        """Room for QuantisedRows.pairs."""
+        return None
 
     @abstractmethod
     def quantise(self, x: Any, out: QuantisedRows) -> None:

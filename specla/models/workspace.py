@@ -35,8 +35,4 @@ class Workspace:
 
     def quantised(self, n: int, cols: int) -> QuantisedRows:
         """Room for n quantised rows of ``cols`` activations."""
-        blocks = -(-cols // 32)
-        return QuantisedRows(
-            self.rows("quantised values", n, 32 * blocks, dtype="int8"),
-            self.rows("quantised scale", n, blocks),
-        )
+        return self._backend.quantised_rows(n, cols, self.rows)

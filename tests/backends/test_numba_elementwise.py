@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba_values import moods, seeds, strided, values
-from support.arrays import equal, filled
+from support.arrays import equal, filled, quantised_rows
 
-from specla.backends.base import QuantisedRows, RotaryTable
+from specla.backends.base import RotaryTable
 from specla.backends.numba import elementary as compiled
 from specla.backends.numba.backend import NumbaBackend
 from specla.backends.numba.jit import Kernel
@@ -100,14 +100,27 @@ def test_rotary(n: int, h: int, half: int, mood: str, seed: int) -> None:
 @given(n=st.integers(1, 4), k=st.integers(1, 200), mood=moods, seed=seeds)
 def test_quantise(n: int, k: int, mood: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    x, blocks = strided(rng, values(rng, mood, n, k)), -(-k // 32)
+    x = strided(rng, values(rng, mood, n, k))
     results = []
     for backend in (COMPILED, REFERENCE):
-        rows = QuantisedRows(filled(n, 32 * blocks, dtype="int8"), filled(n, blocks))
+        rows = quantised_rows(backend, x)
         backend.quantise(x, rows)
         results.append(rows)
     assert equal(results[0].values, results[1].values)
     assert equal(results[0].scale, results[1].scale)
+    assert equal(results[0].sums, results[1].sums)
+
+
+def test_quantise_second_form() -> None:
+    """int16 in the order in which pairs of them are multiplied; not where bytes are."""
+    x = values(np.random.default_rng(1), "plain", 3, 70)
+    backend = NumbaBackend("portable")
+    backend.quantise(x, rows := quantised_rows(backend, x))
+    order = np.arange(96).reshape(-1, 4)[:, [0, 2, 1, 3]].ravel()
+    assert equal(rows.pairs, rows.values[:, order].astype(np.int16))
+    backend.level = "vnni"
+    backend.quantise(x, without := quantised_rows(backend, x))
+    assert without.pairs is None and equal(without.values, rows.values)
 
 
 def test_quantise_coarse_scales() -> None:
@@ -118,11 +131,12 @@ def test_quantise_coarse_scales() -> None:
     x = np.ascontiguousarray(x).view(np.float32)
     results = []
     for backend in (COMPILED, REFERENCE):
-        rows = QuantisedRows(filled(len(x), 32, dtype="int8"), filled(len(x), 1))
+        rows = quantised_rows(backend, x)
         backend.quantise(x, rows)
         results.append(rows)
     assert equal(results[0].values, results[1].values)
     assert equal(results[0].scale, results[1].scale)
+    assert equal(results[0].sums, results[1].sums)
 
 
 @examples

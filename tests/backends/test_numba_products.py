@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llvmlite import ir
 from numba_values import moods, seeds, strided, values
-from support.arrays import equal, filled
+from support.arrays import equal, filled, quantised_rows
 
 from specla.backends.base import QuantisedRows
 from specla.backends.blocks import NATIVE
-from specla.backends.numba import dot, features, products
+from specla.backends.numba import dot, features, panels, products
 from specla.backends.numba.backend import NumbaBackend
 from specla.backends.numba.jit import Kernel
 from specla.backends.numba.panels import KINDS
@@ -43,10 +43,15 @@ def random_source(
     return WeightSource("w", kind, rows, size * blocks, data.reshape(rows, -1))
 
 
-def quantised(x: np.ndarray) -> QuantisedRows:
-    blocks = -(-x.shape[1] // 32)
-    rows = QuantisedRows(filled(len(x), 32 * blocks, dtype="int8"), filled(len(x), blocks))
-    REFERENCE.quantise(x, rows)
+def rows_of(backend: Any, values: np.ndarray, scale: np.ndarray) -> QuantisedRows:
+    """Rows with given values and scales, the rest as quantise would fill it."""
+    rows = quantised_rows(backend, values)
+    rows.values[...], rows.scale[...] = values, scale
+    rows.sums[...] = values.reshape((*rows.sums.shape, 16)).sum(axis=-1)
+    if rows.pairs is not None:
+        rows.pairs[...] = values.reshape(len(values), -1, 4)[..., [0, 2, 1, 3]].reshape(
+            values.shape
+        )
     return rows
 
 
@@ -54,7 +59,9 @@ def run(backend: Any, source: WeightSource, x: np.ndarray) -> np.ndarray:
     weight = backend.load(source)
     out = filled(len(x), source.rows)
     if weight.quantised:
-        backend.linear_quantised(quantised(x), weight, out)
+        rows = quantised_rows(REFERENCE, x)
+        REFERENCE.quantise(x, rows)
+        backend.linear_quantised(rows_of(backend, rows.values, rows.scale), weight, out)
     else:
         backend.linear_float(x, weight, out)
     return out
@@ -85,14 +92,49 @@ def test_largest_integers(level: str, kind: str) -> None:
             data[:, :, at : at + 2] = np.array([1.0], dtype=np.float16).view(np.uint8)
         source = WeightSource("w", kind, 17, size, data.reshape(17, -1))
         for value in (127, -127):
-            ones = np.ones((3, size // 32), dtype=np.float32)
-            x = QuantisedRows(np.full((3, size), value, dtype=np.int8), ones)
+            ones = np.ones((7, size // 32), dtype=np.float32)
             results = []
             for backend in (NumbaBackend(level), REFERENCE):
-                out = filled(3, 17)
+                x = rows_of(backend, np.full((7, size), value, dtype=np.int8), ones)
+                out = filled(7, 17)
                 backend.linear_quantised(x, backend.load(source), out)
                 results.append(out)
             assert equal(*results)
+
+
+@pytest.mark.parametrize("kind", [*NATIVE, "BF16"])
+def test_many_tokens_and_runs_of_panels(kind: str) -> None:
+    """More tokens than a batch has; panels in any order and number."""
+    rng, tokens = np.random.default_rng(5), products.TOKEN_BATCH + 7
+    if kind == "BF16":
+        data = rng.integers(0, 256, (70, 2 * 544), dtype=np.uint8)
+        source = WeightSource("w", kind, 70, 544, data)
+    else:
+        source = random_source(rng, kind, 70, 3 if "_K" in kind else 17, "plain")
+    x, backend = values(rng, "plain", tokens, source.cols), NumbaBackend()
+    wanted = run(REFERENCE, source, x)
+    assert equal(run(backend, source, x), wanted)
+
+    def cut(kernel: Kernel, units: int, *arguments: Any, share: bool) -> None:
+        assert units == 5 or kernel.name == "quantise"
+        runs = ((3, 5), (0, 1), (2, 2), (1, 3)) if units == 5 else ((0, units),)
+        for first, last in runs:
+            kernel(*arguments, first, last)
+
+    weight = backend.load(source)
+    backend._launch = cut
+    backend.load = lambda source: weight
+    assert equal(run(backend, source, x), wanted)
+
+
+@pytest.mark.parametrize("kind", NATIVE)
+def test_repacking_on_two_threads(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = random_source(np.random.default_rng(6), kind, 70, 3, "plain")
+    alone = NumbaBackend().load(source).handle
+    monkeypatch.setattr(panels, "SHARED_BYTES", 0)
+    together = NumbaBackend(threads=2).load(source).handle
+    for part in ("quants", "subs", "scales"):
+        assert equal(getattr(together, part), getattr(alone, part))
 
 
 @pytest.mark.parametrize("kind", ["F32", "F16", "BF16"])
@@ -172,7 +214,7 @@ def test_vnni_code_around_an_emulated_instruction(
     for seed, mood in enumerate(["plain", "huge", "hostile"]):
         rng = np.random.default_rng(seed)
         source = random_source(rng, kind, 37, 4 if "_K" in kind else 19, mood)
-        x = values(rng, mood, 7, source.cols)
+        x = values(rng, mood, 15, source.cols)  # tiles of 8, 4, 2 and 1
         backend = NumbaBackend()
         backend.level = "vnni"
         assert equal(run(backend, source, x), run(REFERENCE, source, x))
@@ -195,7 +237,7 @@ def test_vnni_instruction_is_selected(how: str, cpu: str, register: str) -> None
     )
     builder = ir.IRBuilder(function.append_basic_block())
     acc, w, x = function.args
-    builder.ret(dot.accumulate(builder, how, acc, (w,), (x,)))
+    builder.ret(dot.byte_dot(builder, how, acc, w, x))
     parsed = llvmlite.binding.parse_assembly(str(module))
     parsed.verify()
     text = target.create_target_machine(cpu=cpu, opt=3).emit_assembly(parsed)

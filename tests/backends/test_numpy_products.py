@@ -8,7 +8,7 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.arrays import equal, filled, normal
+from support.arrays import equal, filled, normal, quantised_rows
 from support.oracle import F32, blocked_sum, tree_sum
 
 from specla.backends.base import QuantisedRows
@@ -22,8 +22,7 @@ SCALES_AT = {"Q8_0": [0], "Q4_0": [0], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [
 
 
 def quantised(x: np.ndarray) -> QuantisedRows:
-    blocks = -(-x.shape[1] // 32)
-    rows = QuantisedRows(filled(len(x), 32 * blocks, dtype="int8"), filled(len(x), blocks))
+    rows = quantised_rows(backend, x)
     backend.quantise(x, rows)
     return rows
 
@@ -54,6 +53,8 @@ def check_quantise(x: np.ndarray) -> None:
         values, scales = naive_quantise(row)
         assert found.values[n].tolist() == values
         assert equal(found.scale[n], np.array(scales, dtype=F32))
+        halves = np.array(values, dtype=np.int16).reshape(-1, 2, 16)
+        assert equal(found.sums[n], halves.sum(axis=2, dtype=np.int16))
 
 
 @given(n=st.integers(1, 4), k=st.integers(1, 100), seed=st.integers(0, 2**32 - 1))
@@ -151,8 +152,8 @@ def test_linear_quantised_extremes(kind: str) -> None:
             data[:, :, at : at + 2] = np.array([1.0], dtype=np.float16).view(np.uint8)
         source = WeightSource("w", kind, 2, size, data.reshape(2, -1))
         for value in (127, -127):
-            shape = (1, size // 32)
-            x = QuantisedRows(np.full((1, size), value, dtype=np.int8), np.ones(shape, dtype=F32))
+            x = quantised_rows(backend, np.empty((1, size)))
+            x.values[...], x.scale[...] = value, 1
             out = filled(1, 2)
             backend.linear_quantised(x, backend.load(source), out)
             assert equal(out, naive_linear_quantised(x, source))

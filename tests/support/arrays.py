@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 NAN_BITS = np.uint32(0x7FC00000)
@@ -12,6 +14,15 @@ def filled(*shape: int, dtype: str = "float32") -> np.ndarray:
     array = np.empty(shape, dtype=dtype)
     array[...] = np.nan if array.dtype.kind == "f" else np.iinfo(array.dtype).min
     return array
+
+
+def quantised_rows(backend: Any, x: np.ndarray) -> Any:
+    """Room for the quantised rows of x that no kernel has written."""
+
+    def room(_name: str, *shape: int, dtype: str = "float32") -> np.ndarray:
+        return filled(*shape, dtype=dtype)
+
+    return backend.quantised_rows(*x.shape, room)
 
 
 def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:

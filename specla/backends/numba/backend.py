@@ -136,12 +136,17 @@ class NumbaBackend(NumpyBackend):
         )
 
     def load(self, source: WeightSource) -> Weight:
-        weight = products.load(source)
+        weight = products.load(source, self._launch)
         source.release()
         return weight
 
+    def _quantised_pairs(self, n: int, blocks: int, room: Callable[..., Any]) -> Any:
+        if not products.wants_pairs(self.level):
+            return None
+        return room("quantised pairs", n, 32 * blocks, dtype="int16")
+
     def quantise(self, x: Any, out: QuantisedRows) -> None:
-        self._launch(quantisation.quantise, 1, x, out.values, out.scale)
+        quantisation.run(x, out, self._launch)
 
     def linear_quantised(self, x: QuantisedRows, weight: Weight, out: Any) -> None:
         products.linear_quantised(x, weight, out, self.level, self._launch)

@@ -1,14 +1,16 @@
-"""The integer dot of four columns for 16 rows, as LLVM code, by several instructions.
+"""Integer dots of 16 rows at once, as LLVM code, by several instructions.
 
-    acc[r] += sum over c < 4 of w[4 r + c] * x[c]      w: uint8, x: int8, acc: int32
+    acc[r] += sum over c < 4 of w[4 r + c] * x[c]      w: bytes, x: int8, acc: int32
 
 All methods are exact, so they agree:
 
-* ``vnni``, ``vnni256``: one byte dot instruction (vpdpbusd), 512 or 256 bits wide.
+* ``vnni``, ``vnni256``: one byte dot instruction (vpdpbusd), 512 or 256 bits wide; w unsigned.
 * ``bytes``: pmaddubsw into int16 sums, which are widened before they can overflow; AVX2, for
-  weights of at most six bits.
-* ``pairs_avx2``, ``pairs``: even and odd bytes as pairs of int16 (pmaddwd, or plain LLVM code for
-  any processor). Needs no shuffle: the activations come as two words of such pairs.
+  unsigned weights of at most six bits.
+* ``pairs_avx2``, ``pairs``: signed bytes 0, 2 and then 1, 3 of each four as pairs of int16
+  (pmaddwd, or plain LLVM code for any processor), against activations that are int16 in that
+  order. Both operands of w keep their bytes in the upper half, so that one instruction makes
+  each: the sums are 256 times too large.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ I8, I16, I32 = ir.IntType(8), ir.IntType(16), ir.IntType(32)
 BYTES = ir.VectorType(I8, 64)
 PAIRS = ir.VectorType(I16, 32)
 INTS = ir.VectorType(I32, 16)
+PAIR_SHIFT = 8
 _declare: Any = cgutils.get_or_insert_function
 
 
@@ -33,9 +36,9 @@ def method(level: str, largest: int) -> str:
     return "pairs" if level == "portable" else level
 
 
-def words_per_quad(how: str) -> int:
-    """32-bit words of prepared activations for four columns."""
-    return 2 if how in ("pairs", "pairs_avx2") else 1
+def takes_pairs(how: str) -> bool:
+    """Whether a method multiplies int16 activations."""
+    return how in ("pairs", "pairs_avx2")
 
 
 def quads_per_sum(largest: int) -> int:
@@ -50,25 +53,24 @@ def splat(builder: Any, value: Any) -> Any:
     return builder.shuffle_vector(one, one, ir.Constant(INTS, [0] * 16))
 
 
-def split_weights(builder: Any, how: str, w: Any) -> tuple[Any, ...]:
-    """Operands made of one weight vector, shared by all tokens: as many as words per quad."""
-    if words_per_quad(how) == 1:
-        return (w,)
+def byte_dot(builder: Any, how: str, acc: Any, w: Any, word: Any) -> Any:
+    """Methods ``vnni`` and ``vnni256``: acc plus the dot with a word of four int8."""
+    return _byte_dot(builder, how, acc, w, splat(builder, word))
+
+
+def pair_operands(builder: Any, w: Any) -> tuple[Any, Any]:
+    """Methods ``pairs``: what the two words of int16 pairs are multiplied with."""
     pairs = builder.bitcast(w, PAIRS)
-    even = builder.and_(pairs, ir.Constant(PAIRS, [0xFF] * 32))
-    odd = builder.lshr(pairs, ir.Constant(PAIRS, [8] * 32))
+    even = builder.shl(pairs, ir.Constant(PAIRS, [8] * 32))
+    odd = builder.and_(pairs, ir.Constant(PAIRS, [0xFF00] * 32))
     return even, odd
 
 
-def accumulate(builder: Any, how: str, acc: Any, w: tuple[Any, ...], x: tuple[Any, ...]) -> Any:
-    """acc plus the dot, for any method but ``bytes``; x: the quad's words, each an i32."""
-    if how in ("vnni", "vnni256"):
-        return _byte_dot(builder, how, acc, w[0], splat(builder, x[0]))
-    for weights, word in zip(w, x, strict=True):
-        pairs = builder.bitcast(splat(builder, word), PAIRS)
-        product = _pmaddwd if how == "pairs_avx2" else _pair_products
-        acc = builder.add(acc, product(builder, weights, pairs))
-    return acc
+def pair_dot(builder: Any, how: str, pairs: Any, word: Any) -> Any:
+    """Sums of both products of each int16 pair with the pair in a word, by any method."""
+    x = builder.bitcast(splat(builder, word), PAIRS)
+    product = _pmaddwd if how in ("bytes", "pairs_avx2") else _pair_products
+    return product(builder, pairs, x)
 
 
 def short_dot(builder: Any, w: Any, word: Any) -> Any:
@@ -77,9 +79,9 @@ def short_dot(builder: Any, w: Any, word: Any) -> Any:
     return _in_halves(builder, "llvm.x86.avx2.pmadd.ub.sw", PAIRS, [w, x])
 
 
-def widen(builder: Any, acc: Any, sums: Any) -> Any:
-    """acc plus the int16 sums of each lane."""
-    return builder.add(acc, _pmaddwd(builder, sums, ir.Constant(PAIRS, [1] * 32)))
+def widen(builder: Any, sums: Any, factors: Any) -> Any:
+    """Method ``bytes``: int32 sums of both int16 sums of each lane times int16 factors."""
+    return _pmaddwd(builder, sums, factors)
 
 
 def _byte_dot(builder: Any, how: str, acc: Any, w: Any, x: Any) -> Any:

@@ -122,6 +122,10 @@ class Kernel:
         return FunctionType(_entry.__code__, names, self.name)
 
 
+Launch = Callable[..., None]
+"""launch(kernel, units, *arguments, share): run a kernel or record it. share: whether it is worth
+more than one thread."""
+
 _kernels: list[Kernel] = []
 
 

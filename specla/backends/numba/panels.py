@@ -1,11 +1,11 @@
 """Weights repacked at load: panels of 16 rows, in which one vector register serves 16 rows at once.
 
 Integer kinds keep the file's precision. Per panel and block of 32 columns, ``quants`` has eight
-vectors of 64 bytes, vector j holding columns 4 j .. 4 j + 3 of the 16 rows (byte 4 r + c % 4), as
-unsigned values ``weight + offset``:
+vectors of 64 bytes, vector j holding columns 4 j .. 4 j + 3 of the 16 rows (byte 4 r + c % 4):
 
-* Q8_0: 512 bytes, one per weight.
-* Q4_0, Q4_K: 256 bytes; the low nibbles are vectors 0..3, the high ones vectors 4..7.
+* Q8_0: 512 bytes, one per weight, signed as in the file.
+* Q4_0, Q4_K: 256 bytes of unsigned ``weight + OFFSET``; the low nibbles are vectors 0..3, the high
+  ones vectors 4..7.
 * Q5_K: the same, then 64 bytes whose bit j is the fifth bit of vector j.
 * Q6_K: the same, then 2 x 64 bytes with two more bits for each of vectors 0..3 and 4..7.
 
@@ -13,7 +13,8 @@ unsigned values ``weight + offset``:
 Q6_K: the sub-scales of both halves). ``scales`` [panels, scale blocks, 1 or 2, 16] are float16
 bits: d and, for Q4_K and Q5_K, dmin; a scale block is 32 columns, 256 for K-quants.
 
-Float kinds: ``quants`` [panels, blocks, 32, 16] of float32, float16 bits or bfloat16 bits.
+Float kinds: ``quants`` [panels, blocks, 16, 32] of float32, float16 bits or bfloat16 bits, row by
+row; for bfloat16, columns i and i + 8 of each 16 are next to each other.
 Rows beyond the matrix have zero scales.
 """
 
@@ -29,7 +30,7 @@ import numpy.typing as npt
 from numba.core import types
 
 from specla.backends import blocks
-from specla.backends.numba.jit import device, kernel
+from specla.backends.numba.jit import Launch, device, kernel
 from specla.backends.numba.primitives import load_word, store_word
 from specla.backends.numba.tile_code import address
 from specla.backends.weights import WeightSource
@@ -40,9 +41,12 @@ Q8_0, Q4_0, Q4_K, Q5_K, Q6_K, F32, F16, BF16 = range(8)
 KINDS = {"Q8_0": Q8_0, "Q4_0": Q4_0, "Q4_K": Q4_K, "Q5_K": Q5_K, "Q6_K": Q6_K}
 FLOAT_KINDS = {"F32": F32, "F16": F16, "BF16": BF16}
 QUANT_BYTES = {Q8_0: 512, Q4_0: 256, Q4_K: 256, Q5_K: 320, Q6_K: 384}
+OFFSET = {Q8_0: 128, Q4_0: 8, Q4_K: 0, Q5_K: 0, Q6_K: 32}
 LARGEST = {Q8_0: 255, Q4_0: 15, Q4_K: 15, Q5_K: 31, Q6_K: 63}
 SUPER_BLOCKS = (Q4_K, Q5_K, Q6_K)
 WITH_MINIMUM = (Q4_K, Q5_K)
+SHARED_BYTES = 1 << 20
+"""Size of a matrix from which repacking is cut over threads."""
 
 
 @dataclass(frozen=True)
@@ -73,14 +77,14 @@ class Panels:
         return self.quants.nbytes + self.subs.nbytes + self.scales.nbytes
 
 
-def pack(source: WeightSource) -> Panels:
+def pack(source: WeightSource, launch: Launch) -> Panels:
     """Repack a matrix. Raises UnsupportedModelError as ``blocks`` does."""
     if source.kind in KINDS:
-        return _pack_integers(source)
+        return _pack_integers(source, launch)
     return _pack_floats(source)
 
 
-def _pack_integers(source: WeightSource) -> Panels:
+def _pack_integers(source: WeightSource, launch: Launch) -> Panels:
     blocks.unpack(source.kind, source.data[:1], source.cols)  # the check of the row size
     kind, n_blocks, count = KINDS[source.kind], source.cols // BLOCK, -(-source.rows // ROWS)
     n_scales = n_blocks // 8 if kind in SUPER_BLOCKS else n_blocks
@@ -89,7 +93,8 @@ def _pack_integers(source: WeightSource) -> Panels:
     parts = 2 if kind in WITH_MINIMUM else 1
     scales = np.zeros((count, n_scales, parts, ROWS), np.uint16)
     data = np.ascontiguousarray(source.data)
-    _fill(kind, data, quants, subs, scales)
+    share = data.nbytes >= SHARED_BYTES
+    launch(_fill, count, kind, data, quants, subs, scales, share=share)
     return Panels(kind, source.rows, n_blocks, quants, subs, scales)
 
 
@@ -101,23 +106,28 @@ def _pack_floats(source: WeightSource) -> Panels:
     else:
         values = np.ascontiguousarray(source.data).view(np.uint16).reshape(rows, cols)
     count, n_blocks = -(-rows // ROWS), -(-cols // BLOCK)
-    quants = np.zeros((count, n_blocks, BLOCK, ROWS), values.dtype)
+    quants = np.zeros((count, n_blocks, ROWS, BLOCK), values.dtype)
+    padded = np.zeros((ROWS, n_blocks * BLOCK), values.dtype)
     for panel in range(count):
         part = values[panel * ROWS : (panel + 1) * ROWS]
-        by_column = quants[panel].reshape(n_blocks * BLOCK, ROWS)
-        by_column[:cols, : len(part)] = part.T
+        padded[: len(part), :cols], padded[len(part) :] = part, 0
+        by_block = padded.reshape(ROWS, n_blocks, BLOCK)
+        if kind == BF16:
+            columns = by_block.reshape(ROWS, n_blocks, 2, 2, 8)
+            by_block = columns.swapaxes(3, 4).reshape(ROWS, n_blocks, BLOCK)
+        quants[panel] = by_block.swapaxes(0, 1)
     none = np.zeros((0, 0, 2, ROWS), np.uint8)
     return Panels(kind, rows, n_blocks, quants, none, np.zeros((0, 0, 1, ROWS), np.uint16))
 
 
 @device
 def _block_words(kind: int, row: int, block: int, out: Any) -> None:
-    """The 32 unsigned values of a block as eight words of four, from the row at an address."""
+    """The 32 values of a block as eight words of four, from the row at an address."""
     base, j = block // 8, block % 8
     if kind == Q8_0:
         at = row + block * 34 + 2
         for w in range(8):
-            out[w] = load_word(at + 4 * w) ^ 0x80808080
+            out[w] = load_word(at + 4 * w)
     elif kind == Q4_0:
         at = row + block * 18 + 2
         for w in range(4):
@@ -198,13 +208,15 @@ _FILE = types.Array(types.uint8, 2, "C", readonly=True)  # a memory map
         types.uint8[:, :, ::1],
         types.uint8[:, :, :, ::1],
         types.uint16[:, :, :, ::1],
+        types.intp,
+        types.intp,
     )
 )
-def _fill(kind: int, data: Any, quants: Any, subs: Any, scales: Any) -> None:
-    """Repack all rows of an integer kind."""
+def _fill(kind: int, data: Any, quants: Any, subs: Any, scales: Any, first: int, last: int) -> None:
+    """Repack the rows of panels first..last of an integer kind."""
     words = np.empty(8, np.int64)
     size = quants.shape[2]
-    for index in range(data.shape[0]):
+    for index in range(16 * first, min(16 * last, data.shape[0])):
         row, panel, r = data[index], index // 16, index % 16
         at, to = address(row), address(quants[panel])
         for block in range(quants.shape[1]):

@@ -1,75 +1,42 @@
-"""Weight products: activations prepared once, then panel after panel over tiles of tokens."""
+"""Weight products: panel after panel over tiles of tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from specla.backends.base import QuantisedRows, Weight
-from specla.backends.numba.dot import method, words_per_quad
+from specla.backends.numba import dot
 from specla.backends.numba.features import LEVELS
-from specla.backends.numba.jit import Kernel, device, routine
-from specla.backends.numba.panel_code import SEGMENTS, correction_factors, panel
+from specla.backends.numba.integer_weights import HIGH_BITS, RECORD_BYTES
+from specla.backends.numba.jit import Kernel, Launch
+from specla.backends.numba.panel import (
+    MOST_TOKENS,
+    float_panel,
+    integer_panel,
+    keep,
+    scatter,
+    scratch,
+)
+from specla.backends.numba.panel_code import SEGMENTS
 from specla.backends.numba.panels import F32, KINDS, LARGEST, Panels, pack
 from specla.backends.numba.primitives import contiguous
 from specla.backends.numba.tile_code import address
 from specla.backends.weights import WeightSource
 
-Launch = Callable[..., None]
-"""(kernel, units, *arguments, share=...), as NumbaBackend has it."""
-SHARED_WORK = 1 << 20
+SHARED_WORK = 1 << 16
 """Multiplications from which a product is cut over threads: waking one costs tens of us."""
+TOKEN_BATCH = 64
+"""Tokens whose activations should stay in a core's cache while all panels pass by."""
+_RESULTS = 512 * MOST_TOKENS
+"""Where scratch has room for the results of a panel that is not whole."""
 
 
-def load(source: WeightSource) -> Weight:
+def load(source: WeightSource, launch: Launch) -> Weight:
     """See Backend.load."""
-    return Weight(source, source.kind in KINDS, pack(source))
-
-
-@routine
-def _prepare(values: Any, scale: Any, factors: Any, x: Any, corrections: Any, x_scale: Any) -> None:
-    """Activations as the dot wants them: x [N, blocks, 8 * words], and what to add to the sums.
-
-    One word: four int8. Two words: columns 0 and 2 as int16, then 1 and 3.
-    """
-    a, b, c, d = factors
-    two = x.shape[2] == 16
-    for n in range(x.shape[0]):
-        q = contiguous(values[n])
-        for block in range(x.shape[1]):
-            first = second = 0
-            for i in range(16):
-                first += q[32 * block + i]
-                second += q[32 * block + 16 + i]
-            corrections[n, block, 0] = a * first + b * second
-            corrections[n, block, 1] = c * first + d * second
-            x_scale[n, block] = scale[n, block]
-            for j in range(8):
-                at = 32 * block + 4 * j
-                q0, q1 = np.int64(q[at]), np.int64(q[at + 1])
-                q2, q3 = np.int64(q[at + 2]), np.int64(q[at + 3])
-                if two:
-                    x[n, block, 2 * j] = np.int32(q0 & 0xFFFF | q2 << 16)
-                    x[n, block, 2 * j + 1] = np.int32(q1 & 0xFFFF | q3 << 16)
-                else:
-                    low = q0 & 0xFF | (q1 & 0xFF) << 8
-                    x[n, block, j] = np.int32(low | (q2 & 0xFF) << 16 | q3 << 24)
-
-
-@device
-def _scatter(tile: Any, first: int, count: int, start: int, out: Any) -> None:
-    """Columns start.. of out, as far as it has them, from tile [tokens, 16]."""
-    width = min(16, out.shape[1] - start)
-    for t in range(count):
-        row = contiguous(out[first + t])
-        for r in range(width):
-            row[start + r] = tile[t, r]
-
-
-_MATRIX = "uint8[:, ::1], uint8[:, ::1], uint8[:, ::1]"
+    return Weight(source, source.kind in KINDS, pack(source, launch))
 
 
 @cache
@@ -80,87 +47,120 @@ def product(kind: int, level: str) -> Kernel:
     return _integer_product(kind, LEVELS.index(level))
 
 
+def uses_pairs(kind: int, level: str) -> bool:
+    """Whether a kind's kernel takes the activations as int16."""
+    return kind < F32 and dot.takes_pairs(dot.method(level, LARGEST[kind]))
+
+
+def wants_pairs(level: str) -> bool:
+    """Whether any kernel of a CPU level does."""
+    return any(uses_pairs(kind, level) for kind in KINDS.values())
+
+
 def _integer_product(kind: int, level: int) -> Kernel:
-    words = 8 * words_per_quad(method(LEVELS[level], LARGEST[kind]))
-    factors = correction_factors(kind)
+    pairs, recorded = uses_pairs(kind, LEVELS[level]), kind in HIGH_BITS
+    size = 64 if pairs else 32
     most = 8 if LEVELS[level] == "vnni" else 4  # as the registers allow
 
     def multiply(
         quants: Any,
         subs: Any,
         scales: Any,
-        values: Any,
-        scale: Any,
+        x: Any,
+        x_scale: Any,
+        x_sums: Any,
         out: Any,
         first: int,
         last: int,
     ) -> None:
-        tokens, blocks = scale.shape
-        x = np.empty((tokens, blocks, words), np.int32)
-        corrections = np.empty((tokens, blocks, 2), np.int32)
-        x_scale = np.empty((tokens, blocks), np.float32)
-        _prepare(values, scale, factors, x, corrections, x_scale)
-        run = (blocks + SEGMENTS - 1) // SEGMENTS
-        tile = np.empty((8, 16), np.float32)
-        to, at_w, at_sub, at_d = address(tile), address(quants), address(subs), address(scales)
-        at_x, at_c, at_s = address(x), address(corrections), address(x_scale)
-        for p in range(first, last):
-            w, sub = at_w + p * quants.shape[1], at_sub + p * subs.shape[1]
-            d = at_d + p * scales.shape[1]
-            n = 0
-            while n < tokens:
-                ax, ac = at_x + 4 * words * blocks * n, at_c + 8 * blocks * n
-                ad, left = at_s + 4 * blocks * n, tokens - n
-                if left >= most:
-                    panel(kind, level, most, w, sub, d, ax, ac, ad, to, blocks, run)
-                    done = most
-                elif left >= 4:
-                    panel(kind, level, 4, w, sub, d, ax, ac, ad, to, blocks, run)
-                    done = 4
-                elif left >= 2:
-                    panel(kind, level, 2, w, sub, d, ax, ac, ad, to, blocks, run)
-                    done = 2
-                else:
-                    panel(kind, level, 1, w, sub, d, ax, ac, ad, to, blocks, run)
-                    done = 1
-                _scatter(tile, n, done, 16 * p, out)
-                n += done
+        tokens, blocks = x_scale.shape
+        run, memory = (blocks + SEGMENTS - 1) // SEGMENTS, scratch()
+        one_tile = tokens <= 4 or tokens == most
+        step = 0 if one_tile or not recorded else RECORD_BYTES
+        records = np.empty(RECORD_BYTES + step * (blocks - 1), np.uint8)
+        at_r = address(records)
+        for start in range(0, tokens, TOKEN_BATCH):
+            stop = min(start + TOKEN_BATCH, tokens)
+            for p in range(first, last):
+                w = address(quants) + p * quants.shape[1]
+                sub = address(subs) + p * subs.shape[1]
+                d = address(scales) + p * scales.shape[1]
+                n, new, whole = start, 1, 16 * p + 16 <= out.shape[1]
+                while n < stop:
+                    to, to_step, left = memory + _RESULTS, 64, stop - n
+                    if whole:
+                        to_step = 4 * out.shape[1]
+                        to = address(out) + to_step * n + 64 * p
+                    ax, entry = address(x) + size * blocks * n, 4 * blocks * n
+                    a, c = address(x_scale) + entry, address(x_sums) + entry
+                    # fmt: off
+                    if left >= most:
+                        done = most
+                        integer_panel(kind, level, most, w, sub, d, ax, a, c, at_r, step, new,
+                                      memory, to, to_step, blocks, run)
+                    elif left >= 4:
+                        done = 4
+                        integer_panel(kind, level, 4, w, sub, d, ax, a, c, at_r, step, new,
+                                      memory, to, to_step, blocks, run)
+                    elif left >= 2:
+                        done = 2
+                        integer_panel(kind, level, 2, w, sub, d, ax, a, c, at_r, step, new,
+                                      memory, to, to_step, blocks, run)
+                    else:
+                        done = 1
+                        integer_panel(kind, level, 1, w, sub, d, ax, a, c, at_r, step, new,
+                                      memory, to, to_step, blocks, run)
+                    # fmt: on
+                    if not whole:
+                        scatter(to, n, done, 16 * p, out)
+                    n, new = n + done, 0
+        keep(records)
 
-    signature = f"void({_MATRIX}, int8[:, :], float32[:, :], float32[:, :], intp, intp)"
-    return Kernel(multiply, signature)
+    matrix = "uint8[:, ::1], uint8[:, ::1], uint8[:, ::1]"
+    rows = f"int{16 if pairs else 8}[:, ::1], float32[:, ::1], int16[:, :, ::1]"
+    return Kernel(multiply, f"void({matrix}, {rows}, float32[:, ::1], intp, intp)")
 
 
 def _float_product(kind: int) -> Kernel:
-    def multiply(
-        quants: Any, subs: Any, scales: Any, values: Any, out: Any, first: int, last: int
-    ) -> None:
-        tokens, cols = values.shape
+    def multiply(quants: Any, x: Any, out: Any, first: int, last: int) -> None:
+        tokens, cols = x.shape
         blocks = (cols + 31) // 32
-        x = np.zeros((tokens, 32 * blocks), np.float32)
-        for n in range(tokens):
-            row = contiguous(values[n])
+        run, memory = (blocks + SEGMENTS - 1) // SEGMENTS, scratch()
+        # only a row that ends within a block takes a copy
+        padded = np.zeros((tokens if cols % 32 else 0, 32 * blocks), np.float32)
+        for n in range(padded.shape[0]):
+            row = contiguous(x[n])
             for i in range(cols):
-                x[n, i] = row[i]
-        run = (blocks + SEGMENTS - 1) // SEGMENTS
-        tile = np.empty((8, 16), np.float32)
-        to, at_w, at_x = address(tile), address(quants), address(x)
-        for p in range(first, last):
-            w, n = at_w + p * quants.shape[1], 0
-            while n < tokens:
-                ax, left = at_x + 128 * blocks * n, tokens - n
-                if left >= 4:
-                    panel(kind, 0, 4, w, 0, 0, ax, 0, 0, to, blocks, run)
-                    done = 4
-                elif left >= 2:
-                    panel(kind, 0, 2, w, 0, 0, ax, 0, 0, to, blocks, run)
-                    done = 2
-                else:
-                    panel(kind, 0, 1, w, 0, 0, ax, 0, 0, to, blocks, run)
-                    done = 1
-                _scatter(tile, n, done, 16 * p, out)
-                n += done
+                padded[n, i] = row[i]
+        at_x, x_step = address(x), x.strides[0]
+        if cols % 32:
+            at_x, x_step = address(padded), 128 * blocks
+        for start in range(0, tokens, TOKEN_BATCH):
+            stop = min(start + TOKEN_BATCH, tokens)
+            for p in range(first, last):
+                w, whole = address(quants) + p * quants.shape[1], 16 * p + 16 <= out.shape[1]
+                n, new = start, 1
+                while n < stop:
+                    to, to_step, left = memory + _RESULTS, 64, stop - n
+                    if whole:
+                        to_step = 4 * out.shape[1]
+                        to = address(out) + to_step * n + 64 * p
+                    ax = at_x + x_step * n
+                    if left >= 4:
+                        done = 4
+                        float_panel(kind, 4, w, ax, x_step, new, memory, to, to_step, blocks, run)
+                    elif left >= 2:
+                        done = 2
+                        float_panel(kind, 2, w, ax, x_step, new, memory, to, to_step, blocks, run)
+                    else:
+                        done = 1
+                        float_panel(kind, 1, w, ax, x_step, new, memory, to, to_step, blocks, run)
+                    if not whole:
+                        scatter(to, n, done, 16 * p, out)
+                    n, new = n + done, 0
+        keep(padded)
 
-    return Kernel(multiply, f"void({_MATRIX}, float32[:, :], float32[:, :], intp, intp)")
+    return Kernel(multiply, "void(uint8[:, ::1], float32[:, :], float32[:, ::1], intp, intp)")
 
 
 def linear_quantised(
@@ -169,8 +169,10 @@ def linear_quantised(
     """See Backend.linear_quantised."""
     matrix: Panels = weight.handle
     multiply = product(matrix.kind, level)
+    values = x.pairs if uses_pairs(matrix.kind, level) else x.values
     share = out.size * matrix.blocks * 32 >= SHARED_WORK
-    launch(multiply, matrix.count, *matrix.bytes, x.values, x.scale, out, share=share)
+    arguments = (*matrix.bytes, values, x.scale, x.sums, out)
+    launch(multiply, matrix.count, *arguments, share=share)
 
 
 def linear_float(x: Any, weight: Weight, out: Any, level: str, launch: Launch) -> None:
@@ -178,4 +180,4 @@ def linear_float(x: Any, weight: Weight, out: Any, level: str, launch: Launch) -
     matrix: Panels = weight.handle
     multiply = product(matrix.kind, level)
     share = out.size * matrix.blocks * 32 >= SHARED_WORK
-    launch(multiply, matrix.count, *matrix.bytes, x, out, share=share)
+    launch(multiply, matrix.count, matrix.bytes[0], x, out, share=share)

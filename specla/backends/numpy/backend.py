@@ -55,7 +55,7 @@ class NumpyBackend(Backend):
         products.embed(tokens, weight, out)
 
     def quantise(self, x: Any, out: QuantisedRows) -> None:
-        quantisation.quantise(x, out.values, out.scale)
+        quantisation.quantise(x, out.values, out.scale, out.sums)
 
     def linear_quantised(self, x: QuantisedRows, weight: Weight, out: Any) -> None:
         products.linear_quantised(x, weight, out)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from specla.backends.base import Backend, QuantisedRows, RotaryTable
+from specla.backends.base import Backend, RotaryTable
 from specla.core.lifecycle import OPEN_PHASES, Phase
 from specla.core.plan import build_plan
 from specla.core.topology import Forest, Tree
@@ -267,11 +267,7 @@ class Qwen35Target:
         if not weight.quantised:
             backend.linear_float(x, weight, out)
             return out
-        blocks = -(-self.config.d_model // 32)
-        quantised = QuantisedRows(
-            backend.empty((x.shape[0], 32 * blocks), "int8"),
-            backend.empty((x.shape[0], blocks)),
-        )
+        quantised = backend.quantised_rows(x.shape[0], self.config.d_model)
         backend.quantise(x, quantised)
         backend.linear_quantised(quantised, weight, out)
         return out
