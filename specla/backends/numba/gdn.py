@@ -29,6 +29,7 @@ from specla.backends.numba.gdn_tile import (
     tile_of,
 )
 from specla.backends.numba.jit import device, kernel
+from specla.backends.numba.primitives import keep
 from specla.backends.numba.tile_code import ROW_BYTES, TILE, address
 
 _INDEX = "int32[::1]"
@@ -192,6 +193,7 @@ def gdn_verify(
                             mine = key_bank[at, current, layer, node, head]
                             copy_floats(address(mine), key, key_dim)
                     row, key, gate = next_row, next_key, next_gate
+    keep(memory)
 
 
 @kernel(f"void({_TOKENS}, {_STATE}, intp, {_INDEX}, {_INDEX}, float32[:, :, :], intp, intp)")
@@ -249,6 +251,7 @@ def gdn_prefill(
                         _entry(out, row, head) + 4 * column,
                     )
             store(space, key_dim, whole, home, step)
+    keep(memory)
 
 
 @kernel(f"void({_STATE}, {_BANKS}, intp, {_INDEX}, {_INDEX}, int32[:, ::1], intp, intp)")

@@ -93,19 +93,9 @@ def _scratch(typing_context: Any) -> Any:
     return types.int64(), generate
 
 
-def _keep(typing_context: Any, array: Any) -> Any:
-    """Nothing. An array that is used by address only lives until here."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return context.get_dummy_value()
-
-    return types.void(array), generate
-
-
 integer_panel: Any = intrinsic(prefer_literal=True)(_integer_panel)
 float_panel: Any = intrinsic(prefer_literal=True)(_float_panel)
 scratch: Any = intrinsic(_scratch)
-keep: Any = intrinsic(_keep)
 
 
 def _load_float(typing_context: Any, address: Any) -> Any:

@@ -107,10 +107,21 @@ def _widen(typing_context: Any, x: Any) -> Any:
     return types.float32(x), generate
 
 
+def _keep(typing_context: Any, array: Any) -> Any:
+    """Nothing. An array whose address is in use must live until here: Numba frees one after its
+    last mention."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return context.get_dummy_value()
+
+    return types.void(array), generate
+
+
 bits: Any = intrinsic(_bits)
 from_bits: Any = intrinsic(_from_bits)
 load_word: Any = intrinsic(_load_word)
 store_word: Any = intrinsic(_store_word)
+keep: Any = intrinsic(_keep)
 contiguous: Any = intrinsic(_contiguous)
 widen: Any = intrinsic(_widen)
 

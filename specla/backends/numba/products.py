@@ -16,13 +16,12 @@ from specla.backends.numba.panel import (
     MOST_TOKENS,
     float_panel,
     integer_panel,
-    keep,
     scatter,
     scratch,
 )
 from specla.backends.numba.panel_code import SEGMENTS
 from specla.backends.numba.panels import F32, KINDS, LARGEST, Panels, pack
-from specla.backends.numba.primitives import contiguous
+from specla.backends.numba.primitives import contiguous, keep
 from specla.backends.numba.tile_code import address
 from specla.backends.weights import WeightSource
 

@@ -12,7 +12,7 @@ from numba.extending import intrinsic
 
 from specla.backends.base import QuantisedRows
 from specla.backends.numba.jit import Launch, kernel
-from specla.backends.numba.primitives import contiguous
+from specla.backends.numba.primitives import contiguous, keep
 from specla.backends.numba.tile_code import address
 
 SHARED_VALUES = 1 << 15
@@ -118,6 +118,7 @@ def quantise(x: Any, values: Any, scale: Any, sums: Any, pairs: Any, first: int,
                 address(scale) + 4 * to,
                 address(sums) + 4 * to,
             )
+    keep(padded)
 
 
 def run(x: Any, out: QuantisedRows, launch: Launch) -> None:
