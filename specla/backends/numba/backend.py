@@ -21,6 +21,7 @@ from specla.backends.numba import (
     products,
 )
 from specla.backends.numba import quantise as quantisation
+from specla.backends.numba.arena import Arena
 from specla.backends.numba.features import choose_level
 from specla.backends.numba.gdn_tile import COLUMNS
 from specla.backends.numba.jit import Kernel
@@ -74,6 +75,7 @@ class NumbaBackend(NumpyBackend):
         self.level = choose_level(level)
         self.team = Team(BackendOptions.resolve(threads).threads)
         self._recorder = threading.local()
+        self._arena = Arena()
 
     @property
     def threads(self) -> int:
@@ -136,7 +138,7 @@ class NumbaBackend(NumpyBackend):
         )
 
     def load(self, source: WeightSource) -> Weight:
-        weight = products.load(source, self._launch)
+        weight = products.load(source, self._launch, self._arena)
         source.release()
         return weight
 

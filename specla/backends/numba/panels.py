@@ -30,6 +30,7 @@ import numpy.typing as npt
 from numba.core import types
 
 from specla.backends import blocks
+from specla.backends.numba.arena import Arena
 from specla.backends.numba.jit import Launch, device, kernel
 from specla.backends.numba.primitives import load_word, store_word
 from specla.backends.numba.tile_code import address
@@ -77,28 +78,29 @@ class Panels:
         return self.quants.nbytes + self.subs.nbytes + self.scales.nbytes
 
 
-def pack(source: WeightSource, launch: Launch) -> Panels:
+def pack(source: WeightSource, launch: Launch, arena: Arena) -> Panels:
     """Repack a matrix. Raises UnsupportedModelError as ``blocks`` does."""
     if source.kind in KINDS:
-        return _pack_integers(source, launch)
-    return _pack_floats(source)
+        return _pack_integers(source, launch, arena)
+    return _pack_floats(source, arena)
 
 
-def _pack_integers(source: WeightSource, launch: Launch) -> Panels:
+def _pack_integers(source: WeightSource, launch: Launch, arena: Arena) -> Panels:
     blocks.unpack(source.kind, source.data[:1], source.cols)  # the check of the row size
     kind, n_blocks, count = KINDS[source.kind], source.cols // BLOCK, -(-source.rows // ROWS)
     n_scales = n_blocks // 8 if kind in SUPER_BLOCKS else n_blocks
-    quants = np.zeros((count, n_blocks, QUANT_BYTES[kind]), np.uint8)
-    subs = np.zeros((count, n_blocks, 2, ROWS) if kind in SUPER_BLOCKS else (0, 0, 2, ROWS), "u1")
+    quants = arena.zeros((count, n_blocks, QUANT_BYTES[kind]), np.uint8)
+    with_subs = (count, n_blocks, 2, ROWS) if kind in SUPER_BLOCKS else (0, 0, 2, ROWS)
+    subs = arena.zeros(with_subs, np.uint8)
     parts = 2 if kind in WITH_MINIMUM else 1
-    scales = np.zeros((count, n_scales, parts, ROWS), np.uint16)
+    scales = arena.zeros((count, n_scales, parts, ROWS), np.uint16)
     data = np.ascontiguousarray(source.data)
     share = data.nbytes >= SHARED_BYTES
     launch(_fill, count, kind, data, quants, subs, scales, share=share)
     return Panels(kind, source.rows, n_blocks, quants, subs, scales)
 
 
-def _pack_floats(source: WeightSource) -> Panels:
+def _pack_floats(source: WeightSource, arena: Arena) -> Panels:
     rows, cols = source.rows, source.cols
     kind = FLOAT_KINDS.get(source.kind, F32)
     if kind == F32:
@@ -106,7 +108,7 @@ def _pack_floats(source: WeightSource) -> Panels:
     else:
         values = np.ascontiguousarray(source.data).view(np.uint16).reshape(rows, cols)
     count, n_blocks = -(-rows // ROWS), -(-cols // BLOCK)
-    quants = np.zeros((count, n_blocks, ROWS, BLOCK), values.dtype)
+    quants = arena.zeros((count, n_blocks, ROWS, BLOCK), values.dtype)
     padded = np.zeros((ROWS, n_blocks * BLOCK), values.dtype)
     for panel in range(count):
         part = values[panel * ROWS : (panel + 1) * ROWS]

@@ -9,6 +9,7 @@ import numpy as np
 
 from specla.backends.base import QuantisedRows, Weight
 from specla.backends.numba import dot
+from specla.backends.numba.arena import Arena
 from specla.backends.numba.features import LEVELS
 from specla.backends.numba.integer_weights import HIGH_BITS, RECORD_BYTES
 from specla.backends.numba.jit import Kernel, Launch
@@ -33,9 +34,9 @@ _RESULTS = 512 * MOST_TOKENS
 """Where scratch has room for the results of a panel that is not whole."""
 
 
-def load(source: WeightSource, launch: Launch) -> Weight:
+def load(source: WeightSource, launch: Launch, arena: Arena) -> Weight:
     """See Backend.load."""
-    return Weight(source, source.kind in KINDS, pack(source, launch))
+    return Weight(source, source.kind in KINDS, pack(source, launch, arena))
 
 
 @cache
