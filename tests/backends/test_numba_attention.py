@@ -12,14 +12,16 @@ from numba_values import moods, seeds, strided, values
 from support.arrays import equal, filled
 from support.forests import forests
 
+from specla.backends.numba import attention, primitives
 from specla.backends.numba.backend import NumbaBackend
+from specla.backends.numba.jit import Kernel
 from specla.backends.numpy.backend import NumpyBackend
 from specla.backends.pools import KvShape
 from specla.core.plan import Place, build_plan
 from specla.core.topology import Forest, Tree
 
 REFERENCE, COMPILED = NumpyBackend(), NumbaBackend()
-dims = st.one_of(st.integers(1, 40), st.sampled_from([64, 96, 128, 256]))
+dims = st.one_of(st.integers(1, 40), st.sampled_from([64, 96, 128, 256, 300, 512]))
 
 
 def compare(
@@ -68,7 +70,7 @@ def compare(
     forest=forests(3, 14),
     data=st.data(),
     heads=st.integers(1, 3),
-    group=st.integers(1, 3),
+    group=st.integers(1, 6),
     dim=dims,
     mood=moods,
     seed=seeds,
@@ -102,7 +104,43 @@ def test_long_chain(committed: int) -> None:
     compare(Forest((Tree.chain(range(150)),)), [committed], 2, 2, 24, "f16", "plain", 3)
 
 
-def test_float16_rounding() -> None:
+@given(
+    lengths=st.lists(st.integers(1, 70), min_size=1, max_size=6),
+    heads=st.integers(1, 4),
+    group=st.integers(1, 40),
+)
+def test_units_cover_every_row_once(lengths: list[int], heads: int, group: int) -> None:
+    most = attention.rows_of_unit(heads * group, heads)
+    offset = np.cumsum([0, *lengths]).astype(np.int32)
+    units = attention.units(int(offset[-1]), len(lengths), heads * group, heads)
+    runs = [attention._run_of_rows(u, most, offset) for u in range(units // heads)]
+    rows = [(b, row) for b, first, last in runs for row in range(first, last)]
+    wanted = [(b, row) for b, n in enumerate(lengths) for row in range(offset[b], offset[b] + n)]
+    assert units % heads == 0 and rows == wanted
+    assert all(last - first <= most for _, first, last in runs)
+
+
+def test_units_in_any_order() -> None:
+    """One unit per call, the last one first: nothing passes from one to another."""
+    rng = np.random.default_rng(5)
+    forest = Forest((Tree.chain(range(11)), Tree.build(range(9), [-1, 0, 0, 1, 1, 2, 2, 0, 7])))
+    plan = build_plan(forest, [Place(1, 70, 0, (), ()), Place(0, 130, 0, (), ())])
+    pool = REFERENCE.kv_pool(KvShape(2, 1, 6, 2, 64, 192, "f32"))
+    pool.key[...], pool.value[...] = (values(rng, "plain", *pool.key.shape) for _ in range(2))
+    pool.page_table[...] = rng.permutation(6).reshape(2, 3)
+    q, wanted, found = values(rng, "plain", 20, 8, 64), filled(20, 8, 64), filled(20, 8, 64)
+    REFERENCE.attention(q, pool, 0, plan, 0.125, wanted)
+    units = attention.units(20, 2, 8, 2)
+    assert units == 8
+    for unit in reversed(range(units)):
+        arrays = (q, pool.key, pool.value, 0, pool.page_table, plan.slot, plan.committed)
+        rest = (plan.row_offset, plan.position, plan.path_start, plan.paths, plan.chain_rows)
+        chains = (plan.chain_offset, plan.chain_sequence, np.float32(0.125))
+        attention.attention["f32"](*arrays, *rest, *chains, found, unit, unit + 1)
+    assert equal(found, wanted)
+
+
+def _boundaries() -> np.ndarray:
     """Every boundary between two float16 values, the floats beside it, and any bits at all."""
     halves = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
     middle = (halves[:-1] + halves[1:]) / np.float32(2)
@@ -112,7 +150,28 @@ def test_float16_rounding() -> None:
     top = np.array([65504, 65519.996, 65520, 65536, 1e30, np.inf, np.nan], dtype=np.float32)
     random = rng.integers(0, 2**32, 1 << 16, dtype=np.uint32).view(np.float32)
     x = np.concatenate([x, top, random])
-    x = np.concatenate([x, -x])
+    return np.concatenate([x, -x])
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_narrowing(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the processor's instruction, where it has one, and without."""
+    if not native:
+        monkeypatch.setattr(primitives, "has", lambda feature: False)
+
+    def narrow_all(x: np.ndarray, out: np.ndarray) -> None:
+        for i in range(x.shape[0]):
+            out[i] = primitives.narrow(x[i])
+
+    x = _boundaries()
+    out = np.zeros(len(x), dtype=np.uint16)
+    Kernel(narrow_all, "void(float32[::1], uint16[::1])")(x, out)
+    with np.errstate(over="ignore"):
+        assert equal(out.view(np.float16), x.astype(np.float16))
+
+
+def test_float16_rounding() -> None:
+    x = _boundaries()
     x = x[: len(x) // 4 * 4].reshape(1, 1, -1)
     shape = KvShape(1, 1, 1, 1, x.shape[2], 64, "f16")
     plan = build_plan(Forest((Tree.lone(0),)), [Place(0, 0, 0, (), ())])

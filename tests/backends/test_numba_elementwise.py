@@ -13,6 +13,8 @@ from specla.backends.base import RotaryTable
 from specla.backends.numba import elementary as compiled
 from specla.backends.numba.backend import NumbaBackend
 from specla.backends.numba.jit import Kernel
+from specla.backends.numba.lanes import over_rows
+from specla.backends.numba.tile_code import address
 from specla.backends.numpy.backend import NumpyBackend
 from specla.core import elementary
 
@@ -31,7 +33,7 @@ def _apply(name: str) -> object:
     return Kernel(run, "void(float32[::1], float32[::1])", cached=False)
 
 
-@pytest.mark.parametrize("name", ["exp", "sigmoid", "silu", "softplus", "rsqrt"])
+@pytest.mark.parametrize("name", ["exp", "sigmoid", "silu", "softplus", "log", "rsqrt"])
 def test_elementary_functions(name: str) -> None:
     rng = np.random.default_rng(0)
     words = rng.integers(0, 2**32, 1 << 20, dtype=np.uint32)  # any float32 at all
@@ -43,6 +45,35 @@ def test_elementary_functions(name: str) -> None:
 
 
 norm_sizes = st.one_of(sizes, st.sampled_from([65, 129, 255, 512, 1000, 2048, 2560, 4096]))
+
+
+def _over_rows(name: str) -> Kernel:
+    operation = over_rows(compiled.functions[name])
+
+    def run(x: np.ndarray, out: np.ndarray) -> None:
+        operation(x.shape[0], (address(out),), (address(x),))
+
+    return Kernel(run, "void(float32[::1], float32[::1])", cached=False)
+
+
+@pytest.mark.parametrize("name", ["exp", "sigmoid", "silu", "softplus", "log", "rsqrt"])
+def test_elementary_functions_of_rows(name: str) -> None:
+    """Whole vectors: every sign, exponent and a choice of mantissas; lengths with any remainder."""
+    top = np.arange(512, dtype=np.uint32) << 23
+    mantissa = np.random.default_rng(1).integers(0, 1 << 23, 500, dtype=np.uint32)
+    mantissa[:4] = 0, 1, (1 << 23) - 1, 1 << 22
+    x = (top[:, None] | mantissa).reshape(-1).view(np.float32)
+    run, wanted = _over_rows(name), getattr(elementary, name)(x)
+    out = filled(len(x))
+    run(x, out)
+    assert equal(out, wanted)
+    for n in range(50):
+        out, start = filled(n + 9), 997 * n
+        run(x[start : start + n], out[:n])
+        assert equal(out[:n], wanted[start : start + n]) and np.isnan(out[n:]).all()
+    same = x.copy()
+    run(same, same)
+    assert equal(same, wanted)
 
 
 @examples
@@ -66,9 +97,9 @@ def test_norms(n: int, h: int, d: int, mood: str, seed: int) -> None:
 def test_gates(n: int, h: int, d: int, mood: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     x, y = (strided(rng, values(rng, mood, n, h, d)) for _ in range(2))
-    a, bias = values(rng, mood, h), values(rng, mood, h)
+    a, bias = values(rng, mood, d), values(rng, mood, d)
     found, wanted = ([filled(n, h, d) for _ in range(3)] for _ in range(2))
-    gates, wanted_gates = ([filled(n, h) for _ in range(2)] for _ in range(2))
+    gates, wanted_gates = ([filled(n, d) for _ in range(2)] for _ in range(2))
     for backend, out, two in (
         (COMPILED, found, gates),
         (REFERENCE, wanted, wanted_gates),
@@ -77,7 +108,7 @@ def test_gates(n: int, h: int, d: int, mood: str, seed: int) -> None:
         backend.sigmoid_gate(x, y, out[1])
         out[2][...] = x
         backend.add(out[2][:, 0], y[:, 0], out[2][:, 0])
-        backend.gdn_gates(x[:, :, 0], y[:, :, 0], a, bias, *two)
+        backend.gdn_gates(x[:, 0], y[:, 0], a, bias, *two)
     for one, other in zip(found + gates, wanted + wanted_gates, strict=True):
         assert equal(one, other)
 
@@ -153,6 +184,26 @@ def test_choices(n: int, vocab: int, data: st.DataObject, seed: int) -> None:
     for backend in (COMPILED, REFERENCE):
         best, ids = filled(n, dtype="int32"), filled(n, k, dtype="int32")
         top = filled(n, k)
+        backend.argmax(logits, best)
+        backend.top_k(logits, k, top, ids)
+        results.append((best, top, ids))
+    for one, other in zip(*results, strict=True):
+        assert equal(one, other)
+
+
+@examples
+@given(vocab=st.integers(200, 5000), k=st.integers(1, 70), seed=seeds)
+def test_top_of_many(vocab: int, k: int, seed: int) -> None:
+    """More entries than are looked at one by one; the best may lie anywhere, and tie."""
+    rng = np.random.default_rng(seed)
+    logits = np.round(rng.standard_normal((2, vocab)) * rng.choice([1, 30])).astype(np.float32)
+    logits[:, rng.integers(0, vocab, 5)] = rng.choice([np.nan, -np.inf, np.inf, 99], 5)
+    if rng.random() < 0.3:
+        logits.sort(axis=1)  # every entry is a new best
+    results = []
+    for backend in (COMPILED, REFERENCE):
+        best = filled(2, dtype="int32")
+        top, ids = filled(2, k), filled(2, k, dtype="int32")
         backend.argmax(logits, best)
         backend.top_k(logits, k, top, ids)
         results.append((best, top, ids))

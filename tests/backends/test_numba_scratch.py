@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,23 @@ def _makes_functions(function: ast.FunctionDef) -> bool:
     )
 
 
+def _made(node: ast.Assign) -> Iterator[str]:
+    """Names of new arrays."""
+    for target in node.targets:
+        pairs = [(target, node.value)]
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            pairs = list(zip(target.elts, node.value.elts, strict=True))
+        for name, value in pairs:
+            if _called(value) in ("np.empty", "np.zeros"):
+                yield ast.unparse(name)
+
+
+def _root(node: ast.expr) -> str:
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return ast.unparse(node)
+
+
 def unkept(tree: ast.AST) -> list[str]:
     """Arrays that a function makes and takes the address of, but doesn't keep until its end."""
     found = []
@@ -30,10 +48,10 @@ def unkept(tree: ast.AST) -> list[str]:
             continue
         made, addressed, kept = set(), set(), set()
         for node in ast.walk(function):
-            if isinstance(node, ast.Assign) and _called(node.value) in ("np.empty", "np.zeros"):
-                made |= {ast.unparse(target) for target in node.targets}
+            if isinstance(node, ast.Assign):
+                made |= set(_made(node))
             if _called(node) == "address":
-                addressed.add(ast.unparse(node.args[0]))
+                addressed.add(_root(node.args[0]))
         for node in function.body:
             if isinstance(node, ast.Expr) and _called(node.value) == "keep":
                 kept |= {ast.unparse(argument) for argument in node.value.args}
@@ -52,8 +70,8 @@ def test_the_check_sees_what_it_should() -> None:
 def kernel(n):
     memory = np.empty(n)
     at = address(memory)
-    other = np.zeros(n)
-    use(at, address(other))
+    other, more = np.zeros(n), np.zeros(n)
+    use(at, address(other), address(more[1, 2:]))
     keep(other)
 """
-    assert unkept(ast.parse(forgotten)) == ["kernel: memory"]
+    assert unkept(ast.parse(forgotten)) == ["kernel: memory", "kernel: more"]

@@ -1,6 +1,8 @@
-"""Attention over one block of 64 logical positions: load it, score it, mix it.
+"""Attention over one block of 64 logical positions: find it, score it, mix it.
 
-Queries are numbered; ``scores`` is [queries, positions], ``mixed`` [queries, D padded to tiles].
+Most arguments are addresses, and steps in bytes. Vectors of queries and cache entries have
+``width`` entries, a power of two >= 64; where D is smaller they are padded with zeros. Padding can
+only change the sign of a score's zero, which nobody sees: a score counts through exp(s - max).
 """
 
 from __future__ import annotations
@@ -9,38 +11,50 @@ from typing import Any
 
 import numpy as np
 
-from specla.backends.numba.elementary import exp
+from specla.backends.numba.attention_code import (
+    GROUP_BYTES,
+    LEAVES,
+    VECTOR_BYTES,
+    combine,
+    dots,
+    fold,
+    prefetch,
+    weigh,
+    widen_line,
+)
 from specla.backends.numba.jit import device, routine
-from specla.backends.numba.primitives import widen
-from specla.backends.numba.sums import ZERO, power_of_two, tree_of_row, weighted_tree
-from specla.backends.numba.tile_code import ROW_BYTES, TILE, address, row_dot, widen_row
+from specla.backends.numba.primitives import bits, store_word
+from specla.backends.numba.softmax_code import exp_block, highest
+from specla.backends.numba.tile_code import address
 
 PAGE = 64
-NAN = np.float32(np.nan)
+TILE = 32
+"""Columns of values that are mixed at once."""
+TILE_BYTES = 4 * TILE
+KEYS = 16
+"""Keys that are scored at once: as many as fit the nearest cache beside some queries."""
+LINE = 64
+"""Bytes of a cache line."""
+AHEAD = 16
+"""How many keys ahead of its use a key is asked for from memory."""
+SUMS = PAGE // LEAVES
+"""Groups of partial sums of a block."""
+ROOM = 4 * 8 * 8 + SUMS * GROUP_BYTES // 4
+"""Floats of ``room`` below, beside groups for the partial sums of ``width``."""
+ZERO = np.float32(0.0)
+MINUS_INF = np.float32(-np.inf)
 
 
 @device
-def _entry(cache: Any, table: Any, row: int, head: int) -> Any:
-    """The vector of one cache row; cache [pages, PAGE, heads, D], table of one slot."""
-    return cache[table[row // PAGE], row % PAGE, head]
-
-
-@device
-def _logical_row(committed: int, paths: Any, path: int, position: int) -> int:
-    """Cache row of a logical position; the ancestors by depth are in paths from ``path`` on."""
-    return position if position < committed else paths[path + position - committed]
-
-
-@device
-def _widen_rows(vector: Any, to: int, step: int) -> None:
-    """The whole rows of a cache entry as floats, to addresses ``to``, ``to + step``, ..."""
-    for t in range(vector.shape[0] // TILE):
-        widen_row(to + step * t, vector, TILE * t)
+def store_float(at: int, x: Any) -> None:
+    store_word(at, np.int64(bits(x)))
 
 
 @routine
-def load_keys(
-    keys: Any,
+def find_entries(
+    entries: Any,
+    first: int,
+    padded: Any,
     cache: Any,
     table: Any,
     head: int,
@@ -50,107 +64,141 @@ def load_keys(
     start: int,
     stop: int,
 ) -> None:
-    """Positions start..stop of one block, zeros beyond.
+    """entries[first:] = addresses of the vectors of logical positions start..stop.
 
-    For head dimensions that ``row_dot`` serves as rows, keys [PAGE, 1, D]; for others as columns,
-    keys [PAGE / TILE, D, TILE].
+    Of ``padded`` copies where those are too short.
+
+    cache: [pages, PAGE, heads, D], table: of one slot. The ancestors by depth are in paths from
+    ``path`` on. padded: [PAGE, width], zero beyond D.
     """
-    by_rows = keys.shape[0] == PAGE
-    for j in range(PAGE):
-        if start + j < stop:
-            row = _logical_row(committed, paths, path, start + j)
-            vector = _entry(cache, table, row, head)
-            if by_rows:
-                _widen_rows(vector, address(keys) + 4 * keys.shape[2] * j, ROW_BYTES)
-            else:
-                for i in range(vector.shape[0]):
-                    keys[j // TILE, i, j % TILE] = widen(vector[i])
-        elif by_rows:
-            for i in range(keys.shape[2]):
-                keys[j, 0, i] = ZERO
-        else:
-            for i in range(keys.shape[1]):
-                keys[j // TILE, i, j % TILE] = ZERO
-
-
-@routine
-def load_values(
-    values: Any,
-    cache: Any,
-    table: Any,
-    head: int,
-    committed: int,
-    paths: Any,
-    path: int,
-    start: int,
-    stop: int,
-) -> None:
-    """Positions start..stop as rows: values [ceil(D / TILE), PAGE, TILE]; other rows untouched."""
     for j in range(stop - start):
-        row = _logical_row(committed, paths, path, start + j)
-        vector = _entry(cache, table, row, head)
-        _widen_rows(vector, address(values) + ROW_BYTES * j, ROW_BYTES * PAGE)
-        for i in range(vector.shape[0] // TILE * TILE, vector.shape[0]):
-            values[i // TILE, j, i % TILE] = widen(vector[i])
+        position = start + j
+        row = position if position < committed else paths[path + position - committed]
+        vector = cache[table[row // PAGE], row % PAGE, head]
+        if padded.shape[0]:
+            copy = padded[j]
+            for i in range(vector.shape[0]):
+                copy[i] = vector[i]
+            entries[first + j] = address(copy)
+        else:
+            entries[first + j] = address(vector)
+
+
+@device
+def _dots_of_key(
+    groups: int, cache: Any, q0: int, q1: int, q2: int, q3: int, k: int, to: int, parts: int
+) -> None:
+    """Vectors to, to + 8 vectors, ... = all but the last three levels of tree(q * k)."""
+    step = VECTOR_BYTES * groups
+    for r in range(groups):
+        o, at = VECTOR_BYTES * r, parts + GROUP_BYTES * r
+        dots(cache, at, q0 + o, q1 + o, q2 + o, q3 + o, k + 8 * cache.itemsize * r, step)
+    left = groups
+    while left > 4:
+        left //= 2
+        for r in range(left):
+            at = parts + GROUP_BYTES * r
+            t1, t2, t3 = at + VECTOR_BYTES, at + 2 * VECTOR_BYTES, at + 3 * VECTOR_BYTES
+            combine(2, 0, at, GROUP_BYTES * left, at, t1, t2, t3)
+    t1, t2, t3 = to + 8 * VECTOR_BYTES, to + 16 * VECTOR_BYTES, to + 24 * VECTOR_BYTES
+    if left == 4:
+        combine(4, 0, parts, GROUP_BYTES, to, t1, t2, t3)
+    elif left == 2:
+        combine(2, 0, parts, GROUP_BYTES, to, t1, t2, t3)
+    else:
+        combine(1, 0, parts, GROUP_BYTES, to, t1, t2, t3)
 
 
 @routine
 def score(
-    q: int, dim: int, keys: Any, scale: Any, scores: Any, query: int, start: int, partial: Any
+    cache: Any,
+    q0: int,
+    q1: int,
+    q2: int,
+    q3: int,
+    entries: Any,
+    begin: int,
+    end: int,
+    known: int,
+    width: int,
+    scale: Any,
+    to0: int,
+    to1: int,
+    to2: int,
+    to3: int,
+    room: int,
 ) -> None:
-    """scores[query, start:] = tree(q * k) * scale of one block; keys as ``load_keys`` left them.
+    """Scores of four queries: to = tree(q * k) * scale of entries[begin:end], and up to 7 more.
 
-    q: address of the query.
+    known: entries whose addresses are known, to be asked for in time; 0 if they have been.
+    room: 32 vectors, then groups of partial sums for ``width``.
     """
-    if keys.shape[0] == PAGE:
-        at, step = address(keys), 4 * dim
-        for j in range(PAGE):
-            if dim == 256:
-                one = row_dot(256, q, at + step * j)
-            elif dim == 128:
-                one = row_dot(128, q, at + step * j)
+    size, parts = cache.itemsize * width, room + 32 * VECTOR_BYTES
+    for first in range(begin, end, 8):
+        for j in range(min(8, end - first)):
+            k, to = entries[first + j], room + VECTOR_BYTES * j
+            if first + j + AHEAD < known:
+                for o in range(0, size, LINE):
+                    prefetch(entries[first + j + AHEAD] + o)
+            # written out, so that the sizes are constants of the code
+            if width == 256:
+                _dots_of_key(4, cache, q0, q1, q2, q3, k, to, parts)
+            elif width == 128:
+                _dots_of_key(2, cache, q0, q1, q2, q3, k, to, parts)
             else:
-                one = row_dot(64, q, at + step * j)
-            scores[query, start + j] = one * scale
-        return
-    size, to = power_of_two(dim), address(partial)
-    for half in range(PAGE // TILE):
-        weighted_tree(address(keys) + ROW_BYTES * dim * half, q, dim, size, to)
-        for c in range(TILE):
-            scores[query, start + half * TILE + c] = partial[0, c] * scale
+                _dots_of_key(width // (LEAVES * 8), cache, q0, q1, q2, q3, k, to, parts)
+        o = 4 * first
+        fold(to0 + o, room, scale)
+        fold(to1 + o, room + 8 * VECTOR_BYTES, scale)
+        fold(to2 + o, room + 16 * VECTOR_BYTES, scale)
+        fold(to3 + o, room + 24 * VECTOR_BYTES, scale)
+
+
+@routine
+def load_values(
+    cache: Any, entries: Any, count: int, known: int, tile: int, tiles: int, to: int
+) -> None:
+    """One tile of columns of ``count`` entries as floats [PAGE, TILE].
+
+    Asks for a part of the next block, entries[count:known], row by row as it lies in memory.
+    """
+    size = cache.itemsize * TILE
+    for j in range(count):
+        widen_line(cache, to + TILE_BYTES * j, entries[j] + size * tile)
+    rows = PAGE // tiles
+    for j in range(count + rows * tile, min(count + rows * (tile + 1), known)):
+        for o in range(0, size * tiles, LINE):
+            prefetch(entries[j] + o)
 
 
 @routine
 def mix(
-    scores: Any, query: int, start: int, values: Any, count: int, mixed: Any, partial: Any
+    p0: int, p1: int, mask0: int, mask1: int, values: int, to0: int, to1: int, parts: int
 ) -> None:
-    """mixed[query] += tree(p * v) of one block, ``count`` of whose positions the query sees."""
-    weights = address(scores) + 4 * (scores.shape[1] * query + start)
-    for t in range(values.shape[0]):
-        tile = address(values) + ROW_BYTES * PAGE * t
-        weighted_tree(tile, weights, count, PAGE, address(partial))
-        for c in range(TILE):
-            mixed[query, t * TILE + c] = mixed[query, t * TILE + c] + partial[0, c]
+    """One tile of columns: to0 and to1 += tree(p * v) over a block's positions.
+
+    mask0, mask1: masks of the positions that count, or both 0, when all do. parts: SUMS groups.
+    """
+    step = TILE_BYTES * LEAVES
+    for column in range(0, TILE_BYTES, 2 * VECTOR_BYTES):
+        for r in range(SUMS):
+            to, v, o = parts + GROUP_BYTES * r, values + column + TILE_BYTES * r, 4 * r
+            if mask0 == 0:
+                weigh(to, p0 + o, p1 + o, v, step, 0, 0)
+            else:
+                weigh(to, p0 + o, p1 + o, v, step, mask0 + o, mask1 + o)
+        x0, x1 = to0 + column, to1 + column
+        combine(SUMS, 1, parts, GROUP_BYTES, x0, x0 + VECTOR_BYTES, x1, x1 + VECTOR_BYTES)
 
 
 @routine
-def softmax(scores: Any, query: int, n: int, scratch: Any) -> Any:
+def softmax(scores: int, n: int) -> Any:
     """Replace n scores by exp(s - max), fill the last block with zeros; returns their sum."""
-    top = scores[query, 0]
-    bad = False
-    for j in range(n):
-        top = scores[query, j] if scores[query, j] > top else top
-        bad |= scores[query, j] != scores[query, j]
-    if bad:
-        top = NAN
     blocks = (n + PAGE - 1) // PAGE
-    for j in range(n):
-        scores[query, j] = exp(scores[query, j] - top)
     for j in range(n, blocks * PAGE):
-        scores[query, j] = ZERO
+        store_float(scores + 4 * j, MINUS_INF)  # exp of which is +0.0
+    top = highest(scores, blocks * PAGE)
     total = ZERO
     for block in range(blocks):
-        for j in range(PAGE):
-            scratch[j] = scores[query, block * PAGE + j]
-        total = total + tree_of_row(scratch, PAGE)
+        total = total + exp_block(scores + 4 * PAGE * block, top)
     return total

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ from specla.backends.numba import (
     cache,
     choices,
     conv,
+    copies,
     elementwise,
+    embed,
     gdn,
     norms,
     products,
@@ -34,7 +37,7 @@ from specla.backends.options import BackendOptions
 from specla.backends.pools import FeaturePool, KvPool, RecurrentPool
 from specla.backends.steps import StepRunner
 from specla.backends.weights import WeightSource
-from specla.core.plan import StepPlan
+from specla.core.plan import CommitPlan, StepPlan
 
 SHARED_STATE = 1 << 16
 """Entries of state walked, from which the recurrence is cut over threads."""
@@ -60,8 +63,8 @@ def _large(x: Any) -> bool:
 
 
 class NumbaBackend(NumpyBackend):
-    """Arrays and pure copies (upload, gather, moves, embedding rows) are those of the reference;
-    everything that computes is compiled.
+    """Arrays and copies of the host (upload, download, clear) are those of the reference;
+    everything else is compiled.
 
     level: integer dot product to use (features.LEVELS); None is the best this machine has, or
     what SPECLA_CPU_LEVEL names. threads: how many; None is one, or what SPECLA_THREADS says.
@@ -105,6 +108,10 @@ class NumbaBackend(NumpyBackend):
         calls.build()
         calls.run(self.team, at_once=1)
 
+    def _rows(self, kernel: Kernel, shape: tuple[int, ...], *arguments: Any) -> None:
+        """Launch a kernel whose units are the rows of arrays of a shape."""
+        self._launch(kernel, shape[0], *arguments, share=prod(shape) >= SHARED_ENTRIES)
+
     def _call(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call a Python function or record it."""
         program: Program | None = getattr(self._recorder, "program", None)
@@ -117,10 +124,11 @@ class NumbaBackend(NumpyBackend):
         self._call(super().poison, array, index)
 
     def embed(self, tokens: Any, weight: Weight, out: Any) -> None:
-        self._call(super().embed, tokens, weight, out)
-
-    def feature_write(self, x: Any, features: FeaturePool, index: int, plan: StepPlan) -> None:
-        self._call(super().feature_write, x, features, index, plan)
+        code = embed.COMPILED.get(weight.source.kind)
+        if code is None:
+            self._call(super().embed, tokens, weight, out)
+            return
+        self._rows(embed.embedding(code), out.shape, tokens, weight.source.data, out)
 
     def warm_up(
         self,
@@ -169,21 +177,21 @@ class NumbaBackend(NumpyBackend):
         self._launch(norms.l2_norm, _units(x), *arguments, share=_large(x))
 
     def rotary(self, x: Any, position: Any, table: RotaryTable) -> None:
-        self._launch(elementwise.rotary, 1, x, position, table.cos, table.sin)
+        self._rows(elementwise.rotary, x.shape, x, position, table.cos, table.sin)
 
     def swiglu(self, gate: Any, up: Any, out: Any) -> None:
-        self._launch(elementwise.swiglu, 1, _three(gate), _three(up), _three(out))
+        self._rows(elementwise.swiglu, out.shape, _three(gate), _three(up), _three(out))
 
     def sigmoid_gate(self, x: Any, gate: Any, out: Any) -> None:
-        self._launch(elementwise.sigmoid_gate, 1, _three(x), _three(gate), _three(out))
+        self._rows(elementwise.sigmoid_gate, out.shape, _three(x), _three(gate), _three(out))
 
     def add(self, x: Any, y: Any, out: Any) -> None:
-        self._launch(elementwise.add, 1, _three(x), _three(y), _three(out))
+        self._rows(elementwise.add, out.shape, _three(x), _three(y), _three(out))
 
     def gdn_gates(
         self, alpha: Any, beta: Any, a: Any, dt_bias: Any, decay_out: Any, beta_out: Any
     ) -> None:
-        self._launch(elementwise.gdn_gates, 1, alpha, beta, a, dt_bias, decay_out, beta_out)
+        self._rows(elementwise.gdn_gates, alpha.shape, alpha, beta, a, dt_bias, decay_out, beta_out)
 
     def conv_verify(
         self, x: Any, weight: Any, pool: RecurrentPool, layer: int, plan: StepPlan, out: Any
@@ -317,11 +325,25 @@ class NumbaBackend(NumpyBackend):
             share=False,
         )
 
+    def gather(self, pool: RecurrentPool, commit: CommitPlan) -> None:
+        self._rows(
+            copies.gather,
+            (pool.shape.layers, len(commit.nodes), pool.shape.node_bytes // 4),
+            pool.key,
+            pool.delta,
+            pool.decay,
+            pool.inputs,
+            commit.slot,
+            commit.source_bank,
+            commit.node_offset,
+            commit.nodes,
+        )
+
     def kv_write(self, k: Any, v: Any, kv: KvPool, layer: int, plan: StepPlan) -> None:
         key, value = _cache_words(kv)
-        self._launch(
+        self._rows(
             cache.kv_write[kv.shape.dtype],
-            1,
+            k.shape,
             k,
             v,
             key,
@@ -329,8 +351,45 @@ class NumbaBackend(NumpyBackend):
             layer,
             kv.page_table,
             plan.slot,
-            plan.row_offset,
+            plan.sequence,
             plan.kv_row,
+        )
+
+    def kv_move(self, kv: KvPool, commit: CommitPlan) -> None:
+        key, value = _cache_words(kv)
+        self._launch(
+            copies.kv_move[kv.shape.dtype],
+            kv.shape.layers,
+            key,
+            value,
+            kv.page_table,
+            commit.slot,
+            commit.move_offset,
+            commit.move_from,
+            commit.move_to,
+        )
+
+    def feature_write(self, x: Any, features: FeaturePool, index: int, plan: StepPlan) -> None:
+        self._rows(
+            copies.feature_write,
+            x.shape,
+            x,
+            features.rows,
+            index,
+            plan.sequence,
+            plan.slot,
+            plan.kv_row,
+        )
+
+    def feature_move(self, features: FeaturePool, commit: CommitPlan) -> None:
+        self._launch(
+            copies.feature_move,
+            commit.n_sequences,
+            features.rows,
+            commit.slot,
+            commit.move_offset,
+            commit.move_from,
+            commit.move_to,
         )
 
     def attention(
@@ -339,7 +398,7 @@ class NumbaBackend(NumpyBackend):
         key, value = _cache_words(kv)
         self._launch(
             attention.attention[kv.shape.dtype],
-            plan.n_sequences * kv.shape.heads,
+            attention.units(plan.n_rows, plan.n_sequences, q.shape[1], kv.shape.heads),
             q,
             key,
             value,
@@ -360,13 +419,13 @@ class NumbaBackend(NumpyBackend):
         )
 
     def argmax(self, logits: Any, out: Any) -> None:
-        self._launch(choices.argmax, 1, logits, out)
+        self._rows(choices.argmax, logits.shape, logits, out)
 
     def top_k(self, logits: Any, k: int, values_out: Any, ids_out: Any) -> None:
         if k > choices.INSERTION_LIMIT:
             super().top_k(logits, k, values_out, ids_out)
             return
-        self._launch(choices.top_k, 1, logits, k, values_out, ids_out)
+        self._rows(choices.top_k, logits.shape, logits, k, values_out, ids_out)
 
 
 def _worth_sharing(pool: RecurrentPool, plan: StepPlan) -> bool:

@@ -1,4 +1,4 @@
-"""Writing keys and values to the paged cache, rounded to its type."""
+"""Writing keys and values to the paged cache, rounded to its type. A unit is a row."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from specla.backends.numba.attention_blocks import PAGE
 from specla.backends.numba.jit import Kernel, kernel
-from specla.backends.numba.primitives import narrow
+from specla.backends.numba.primitives import contiguous, narrow
 
 
 def _kv_write_half(
@@ -17,17 +17,22 @@ def _kv_write_half(
     layer: int,
     page_table: Any,
     slot: Any,
-    row_offset: Any,
+    sequence: Any,
     kv_row: Any,
+    first_unit: int,
+    last_unit: int,
 ) -> None:
     """See Backend.kv_write, float16 cache as uint16."""
-    for b in range(slot.shape[0]):
-        for row in range(row_offset[b], row_offset[b + 1]):
-            page, offset = page_table[slot[b], kv_row[row] // PAGE], kv_row[row] % PAGE
-            for h in range(k.shape[1]):
-                for i in range(k.shape[2]):
-                    key[layer, page, offset, h, i] = narrow(k[row, h, i])
-                    value[layer, page, offset, h, i] = narrow(v[row, h, i])
+    for row in range(first_unit, last_unit):
+        at = kv_row[row]
+        page, offset = page_table[slot[sequence[row]], at // PAGE], at % PAGE
+        for h in range(k.shape[1]):
+            x, to = contiguous(k[row, h]), key[layer, page, offset, h]
+            for i in range(to.shape[0]):
+                to[i] = narrow(x[i])
+            x, to = contiguous(v[row, h]), value[layer, page, offset, h]
+            for i in range(to.shape[0]):
+                to[i] = narrow(x[i])
 
 
 def _kv_write_float(
@@ -38,17 +43,22 @@ def _kv_write_float(
     layer: int,
     page_table: Any,
     slot: Any,
-    row_offset: Any,
+    sequence: Any,
     kv_row: Any,
+    first_unit: int,
+    last_unit: int,
 ) -> None:
     """See Backend.kv_write, float32 cache."""
-    for b in range(slot.shape[0]):
-        for row in range(row_offset[b], row_offset[b + 1]):
-            page, offset = page_table[slot[b], kv_row[row] // PAGE], kv_row[row] % PAGE
-            for h in range(k.shape[1]):
-                for i in range(k.shape[2]):
-                    key[layer, page, offset, h, i] = k[row, h, i]
-                    value[layer, page, offset, h, i] = v[row, h, i]
+    for row in range(first_unit, last_unit):
+        at = kv_row[row]
+        page, offset = page_table[slot[sequence[row]], at // PAGE], at % PAGE
+        for h in range(k.shape[1]):
+            x, to = contiguous(k[row, h]), key[layer, page, offset, h]
+            for i in range(to.shape[0]):
+                to[i] = x[i]
+            x, to = contiguous(v[row, h]), value[layer, page, offset, h]
+            for i in range(to.shape[0]):
+                to[i] = x[i]
 
 
 def _write_signature(entry: str) -> str:
@@ -56,7 +66,7 @@ def _write_signature(entry: str) -> str:
     return (
         f"void(float32[:, :, :], float32[:, :, :], {caches}, intp, int32[:, ::1], "
         + ", ".join(["int32[::1]"] * 3)
-        + ")"
+        + ", intp, intp)"
     )
 
 

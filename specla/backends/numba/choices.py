@@ -13,8 +13,7 @@ MINUS_INF = np.float32(-np.inf)
 INSERTION_LIMIT = 512
 """Largest k for which insertion is quicker than sorting the whole row."""
 
-
-CHUNK = 2048
+CHUNK, SHORT_CHUNK = 2048, 64
 LOWEST = np.int32(-(2**31))
 MINUS_INF_ORDER = np.int32(0x807FFFFF - 2**32)
 ZERO = np.float32(0.0)
@@ -27,17 +26,24 @@ def _order(x: Any) -> Any:
     return np.int32(word ^ ((word >> 31) & 0x7FFFFFFF)) if x == x else LOWEST
 
 
-@kernel("void(float32[:, :], int32[::1])")
-def argmax(logits: Any, out: Any) -> None:
-    """See Backend.argmax. Integer maxima of chunks (which vectorise), then a look for the first."""
-    for n in range(logits.shape[0]):
+@device
+def _highest(row: Any, start: int, size: int) -> Any:
+    """The largest order of a chunk; this loop vectorises."""
+    chunk = row[start : start + size]
+    top = LOWEST
+    for i in range(chunk.shape[0]):
+        top = max(top, _order(chunk[i]))
+    return top
+
+
+@kernel("void(float32[:, :], int32[::1], intp, intp)")
+def argmax(logits: Any, out: Any, first_unit: int, last_unit: int) -> None:
+    """See Backend.argmax. Maxima of chunks, then a look for the first. A unit is a row."""
+    for n in range(first_unit, last_unit):
         row = contiguous(logits[n])
         best, best_start = MINUS_INF_ORDER, -1
         for start in range(0, row.shape[0], CHUNK):
-            chunk = row[start : start + CHUNK]
-            top = LOWEST
-            for i in range(chunk.shape[0]):
-                top = max(top, _order(chunk[i]))
+            top = _highest(row, start, CHUNK)
             if top > best:
                 best, best_start = top, start
         at = best_start
@@ -47,19 +53,27 @@ def argmax(logits: Any, out: Any) -> None:
         out[n] = at
 
 
-@kernel("void(float32[:, :], intp, float32[:, :], int32[:, :])")
-def top_k(logits: Any, k: int, values_out: Any, ids_out: Any) -> None:
-    """See Backend.top_k, by insertion into the k best so far."""
-    for n in range(logits.shape[0]):
+@kernel("void(float32[:, :], intp, float32[:, :], int32[:, :], intp, intp)")
+def top_k(
+    logits: Any, k: int, values_out: Any, ids_out: Any, first_unit: int, last_unit: int
+) -> None:
+    """See Backend.top_k, by insertion into the k best so far. A unit is a row.
+
+    Chunks without any entry above the k-th best are passed over.
+    """
+    for n in range(first_unit, last_unit):
         row = contiguous(logits[n])
         values, ids = contiguous(values_out[n]), contiguous(ids_out[n])
-        for i in range(row.shape[0]):
-            x = row[i] if row[i] == row[i] else MINUS_INF
-            # an equal entry that came earlier stays in front
-            if i >= k and not x > values[k - 1]:
+        for start in range(0, row.shape[0], SHORT_CHUNK):
+            if start >= k and _highest(row, start, SHORT_CHUNK) <= _order(values[k - 1]):
                 continue
-            at = min(i, k - 1)
-            while at > 0 and x > values[at - 1]:
-                values[at], ids[at] = values[at - 1], ids[at - 1]
-                at -= 1
-            values[at], ids[at] = x, i
+            for i in range(start, min(start + SHORT_CHUNK, row.shape[0])):
+                x = row[i] if row[i] == row[i] else MINUS_INF
+                # an equal entry that came earlier stays in front
+                if i >= k and not x > values[k - 1]:
+                    continue
+                at = min(i, k - 1)
+                while at > 0 and x > values[at - 1]:
+                    values[at], ids[at] = values[at - 1], ids[at - 1]
+                    at -= 1
+                values[at], ids[at] = x, i

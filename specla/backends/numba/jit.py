@@ -72,7 +72,7 @@ class Kernel:
     """
 
     def __init__(
-        self, function: Callable[..., Any], signature: str, *, cached: bool = True
+        self, function: Callable[..., Any], signature: Any, *, cached: bool = True
     ) -> None:
         self.__doc__ = function.__doc__
         self.function, self.signature = function, signature
@@ -84,7 +84,7 @@ class Kernel:
         self._ranged = [name.partition("_")[0] for name in names[-2:]] == ["first", "last"]
         self.layout = Layout(self.name, kinds[:-2] if self._ranged else kinds)
         # all entries have one signature, so the cache is told the kernel's own
-        self._cache = CodeCache(function, signature) if cached else None
+        self._cache = CodeCache(function, str(signature)) if cached else None
         self._compiled: Any = None
 
     def __call__(self, *arguments: Any) -> None:

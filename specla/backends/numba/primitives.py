@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba.core import types
 from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic
 
 from specla.backends.numba.features import has
-from specla.backends.numba.jit import device
 
-I32 = ir.IntType(32)
+I16, I32 = ir.IntType(16), ir.IntType(32)
 F32 = ir.FloatType()
 _borrowed: Any = impl_ret_borrowed
 
@@ -96,6 +94,49 @@ def widen_half(builder: Any, half: Any) -> Any:
     return builder.bitcast(builder.or_(bits, sign), of(F32))
 
 
+def narrow_half(builder: Any, x: Any) -> Any:
+    """Code for float32 (scalar or vector) to float16 bits, ties to even, overflow to infinity."""
+    vector = isinstance(x.type, ir.VectorType)
+
+    def of(element: Any) -> Any:
+        return ir.VectorType(element, x.type.count) if vector else element
+
+    if has("f16c") or has("avx512f"):
+        return builder.bitcast(builder.fptrunc(x, of(ir.HalfType())), of(I16))
+
+    def constant(value: int) -> Any:
+        return ir.Constant(of(I32), [value] * x.type.count if vector else value)
+
+    word = builder.bitcast(x, of(I32))
+    size = builder.and_(word, constant(0x7FFFFFFF))
+    odd = builder.and_(builder.lshr(size, constant(13)), constant(1))
+    half_less = builder.add(builder.add(size, odd), constant(0xFFF - (112 << 23)))
+    result = builder.lshr(half_less, constant(13))
+    # subnormal: adding 0.5 rounds at the right place
+    half = constant(126 << 23)
+    sum_ = builder.fadd(builder.bitcast(size, of(F32)), builder.bitcast(half, of(F32)))
+    tiny = builder.sub(builder.bitcast(sum_, of(I32)), half)
+
+    def choose(least: int, other: Any, result: Any) -> Any:
+        return builder.select(builder.icmp_signed(">=", size, constant(least)), other, result)
+
+    result = choose(0x38800000, result, tiny)
+    # from 65520 on, half way to what would be the next float16
+    result = choose(0x477FF000, constant(0x7C00), result)
+    result = choose(0x7F800001, constant(0x7E00), result)
+    sign = builder.and_(builder.lshr(word, constant(16)), constant(0x8000))
+    return builder.trunc(builder.or_(result, sign), of(I16))
+
+
+def _narrow(typing_context: Any, x: Any) -> Any:
+    """float32 to float16 bits (uint16)."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return narrow_half(builder, arguments[0])
+
+    return types.uint16(types.float32), generate
+
+
 def _widen(typing_context: Any, x: Any) -> Any:
     """A cache entry as float32: float16 bits (uint16) or a float32."""
 
@@ -124,21 +165,4 @@ store_word: Any = intrinsic(_store_word)
 keep: Any = intrinsic(_keep)
 contiguous: Any = intrinsic(_contiguous)
 widen: Any = intrinsic(_widen)
-
-_HALF = np.float32(0.5)
-_HALF_BITS = np.int32(126 << 23)
-
-
-@device
-def narrow(x: Any) -> Any:
-    """float32 to float16 bits, ties to even, overflow to infinity."""
-    word = bits(x)
-    sign = (word >> 16) & 0x8000
-    size = word & 0x7FFFFFFF
-    if size > 0x7F800000:
-        return sign | 0x7E00
-    if size >= 0x477FF000:  # 65520, half way to what would be the next float16
-        return sign | 0x7C00
-    if size < 0x38800000:  # subnormal: adding 0.5 rounds at the right place
-        return sign | (bits(from_bits(size) + _HALF) - _HALF_BITS)
-    return sign | ((size + 0xFFF + ((size >> 13) & 1) - (112 << 23)) >> 13)
+narrow: Any = intrinsic(_narrow)

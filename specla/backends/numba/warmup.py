@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from specla.backends.numba import jit, walker
+from specla.backends.numba import embed, jit, walker
 from specla.backends.numba.panels import F32, FLOAT_KINDS, KINDS
 from specla.backends.numba.products import product
 
@@ -23,6 +23,7 @@ def warm_up(
     codes = sorted({KINDS.get(name, FLOAT_KINDS.get(name, F32)) for name in names})
     # products of this level only: code for another may not even compile on this processor
     kernels = [*jit.declared(), *(product(code, level) for code in codes)]
+    kernels += [embed.embedding(embed.COMPILED[name]) for name in names if name in embed.COMPILED]
     tasks = [(kernel.name, kernel.compile) for kernel in kernels]
     tasks += [("walker", walker.lead), ("walker", walker.help_out)]
     for i, (name, compile_it) in enumerate(tasks):
