@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -40,8 +41,9 @@ class Tokenizer:
     """Text to token ids and back, without loss. Immutable and safe to share between threads."""
 
     def __init__(self, metadata: TokenizerMetadata) -> None:
-        self._meta = metadata
         self._bpe = _build_bpe(metadata)
+        # tens of megabytes for a large vocabulary, and the library has its own copy by now
+        self._meta = replace(metadata, vocab={}, merges=[])
         special = {
             token: index
             for index, (token, kind) in enumerate(zip(metadata.tokens, metadata.types, strict=True))
