@@ -119,13 +119,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", nargs="?", type=Path, default=bundled_model())
     parser.add_argument("--backend", default="auto")
+    parser.add_argument("--threads", type=int)
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--temp", type=float, default=0.0)
     args = parser.parse_args()
     model = open_model(args.model)
     options = TargetOptions(context=1024, max_nodes=65)
-    target = model.target(create_backend(args.backend), options)
+    backend = create_backend(args.backend, threads=args.threads, model_bytes=model.weight_bytes)
+    target = model.target(backend, options)
     prompts = [model.tokenizer.encode(text, parse_special=False) for text in PROMPTS]
     print(
         f"{args.model.name}, backend {target.backend.name}, {args.tokens} tokens, "
