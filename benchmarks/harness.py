@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from specla.backends.base import Backend
+from specla.backends.options import usable_cpus
 from specla.models.load import bundled_model
 
 PAUSE = 0.05
@@ -28,7 +29,7 @@ def argument_parser(doc: str) -> argparse.ArgumentParser:
 
 def add_backend_options(parser: argparse.ArgumentParser) -> None:
     """--threads and --level."""
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--threads", type=int, default=usable_cpus())
     parser.add_argument("--level", help="CPU level, for example avx2; the best by default")
 
 
@@ -71,17 +72,6 @@ def interleaved(
 def median_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> float:
     """Median of the ratios of neighbouring runs: drift of the machine cancels."""
     return statistics.median(a / b for a, b in zip(numerators, denominators, strict=True))
-
-
-def median_seconds(function: Callable[[], object], repeats: int) -> float:
-    """Median wall time of a call, after one that isn't counted."""
-    function()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
 
 
 class Table:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from kernel_inputs import Case, Inputs
 
-from specla.backends.base import QuantisedRows, RotaryTable
+from specla.backends.base import RotaryTable
 from specla.core.banks import BankMove, Banks
 from specla.core.plan import build_commit_plan, map_arrays
 from specla.models.qwen35.rotary import rotary_table
@@ -90,11 +90,9 @@ class Maker(Inputs):
 
     def quantise(self, cols: int) -> Case:
         """See Backend."""
-        x, blocks = self.normal(self.rows, cols), -(-cols // 32)
-        values = self.backend.empty((self.rows, 32 * blocks), "int8")
-        out = QuantisedRows(values, self.backend.empty((self.rows, blocks)))
+        x, out = self.normal(self.rows, cols), self.backend.quantised_rows(self.rows, cols)
         size = self.rows * cols
-        results = self.host(out.values, out.scale)
+        results = self.host(out.values, out.scale, out.sums)
         return Case(
             f"quantise [n, {cols}]", lambda: self.backend.quantise(x, out), results, size, 5 * size
         )

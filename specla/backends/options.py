@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from specla.errors import OptionError
@@ -49,11 +50,21 @@ def default_threads(model_bytes: int | None) -> int:
 
 
 def usable_cpus() -> int:
-    """CPUs that this process may use."""
+    """CPUs that this process may use, by its affinity and its container's quota."""
     try:
-        return len(os.sched_getaffinity(0))
+        count = len(os.sched_getaffinity(0))
     except AttributeError:  # not on Linux
-        return os.cpu_count() or 1
+        count = os.cpu_count() or 1
+    return max(1, min(count, _quota()))
+
+
+def _quota() -> int:
+    """CPUs' worth of time that the container may use, rounded up."""
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return -(-int(quota) // int(period))
+    except (OSError, ValueError):  # no control groups, or no limit ("max")
+        return MOST_THREADS
 
 
 def accepted(kind: type[Any], name: str, given: dict[str, Any]) -> frozenset[str]:

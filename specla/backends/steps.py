@@ -21,6 +21,9 @@ class StepRunner:
         """How far the last step of a runner with ``whole`` came."""
         return Progress.PARTIAL
 
+    def forget(self) -> None:
+        """Before anybody may ask how far the *next* step came: it is untouched."""
+
     def run(self, key: Hashable, plan: StepPlan, calls: Callable[[], Any]) -> Any:
         """Make the kernel calls of a step and return what ``calls`` returns.
 

@@ -181,10 +181,14 @@ class Ledger:
             self._writing = "a fold of all layers"
         try:
             yield
+        except GeneratorExit:
+            # never left properly, and closed at some later time: what is BROKEN stays so
+            raise
         except BaseException:
-            if durable and progress() is Progress.UNTOUCHED:
+            came = progress()
+            if durable and came is Progress.UNTOUCHED:
                 self._writing = None
-            elif progress() is Progress.DONE:
+            elif came is Progress.DONE:
                 self._fold_all()
             raise
         self._fold_all()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,12 +13,16 @@ from support.forests import random_tree
 from support.tiny import VOCAB, tiny_target
 
 from specla.backends.numba import program as module
-from specla.backends.numba import steps
+from specla.backends.numba import steps, threads, walker
 from specla.backends.numba.backend import NumbaBackend
 from specla.backends.numba.program import Program
 from specla.backends.steps import StepRunner
+from specla.core import lifecycle
 from specla.core.lifecycle import Phase
 from specla.core.topology import Tree
+from specla.models.qwen35 import target as target_module
+
+FILES = tuple(m.__file__ for m in (lifecycle, module, steps, target_module, threads))
 
 
 class OneByOne(NumbaBackend):
@@ -140,4 +146,90 @@ def test_a_step_that_stopped_half_way_breaks_the_sequence() -> None:
     program._parts[middle] = stop
     with pytest.raises(KeyboardInterrupt):
         target.verify([(sequence, tree)])
+    assert sequence.ledger.phase is Phase.BROKEN
+
+
+PROMPT, TREE = [5, 6, 7], Tree.build([1, 2, 3], [-1, 0, 1])
+
+
+def _pending(target: Any) -> Any:
+    """A sequence with two accepted factors that no layer has folded."""
+    sequence = target.open()
+    target.prefill([(sequence, PROMPT)])
+    target.verify([(sequence, TREE)])
+    target.commit(sequence, [0, 1])
+    return sequence
+
+
+def _interrupt(operation: Callable[[], Any], at: int) -> bool:
+    """Run with a KeyboardInterrupt at the ``at``-th call or line of what runs a step; False: no
+    such. It may be lost, where Python closes a generator."""
+    seen = 0
+
+    def trace(frame: Any, event: str, _argument: Any) -> Any:
+        nonlocal seen
+        if frame.f_code.co_filename not in FILES:
+            return None
+        if event in ("line", "call"):
+            seen += 1
+            if seen == at:
+                raise KeyboardInterrupt
+        return trace
+
+    was = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        operation()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(was)
+    return seen >= at
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("recorded", [True, False])
+def test_an_interrupt_at_any_line_of_a_step(recorded: bool) -> None:
+    """Right bytes or BROKEN, never anything else; also for the other sequence of the batch."""
+    target = tiny_target(2, backend=NumbaBackend(threads=2), pattern="ga", poison=False)
+    wanted, outcomes, at = None, set(), 0
+    # a first recording makes hundreds of calls, most of them alike
+    stride = 1 if recorded else 7
+    while True:
+        at += stride
+        sequences = [_pending(target) for _ in range(2)]
+        if not recorded:
+            target._runner._programs.clear()
+        if wanted is None:
+            control = _pending(target)
+            target.verify([(s, TREE) for s in sequences])
+            wanted = target.state_arrays(control)
+            target.close(control)
+        struck = _interrupt(lambda pair=sequences: target.verify([(s, TREE) for s in pair]), at)
+        for sequence in sequences:
+            outcomes.add(sequence.ledger.phase)
+            if sequence.ledger.phase is not Phase.BROKEN:
+                if sequence.ledger.phase is Phase.VERIFIED:
+                    target.discard(sequence)
+                found = target.state_arrays(sequence)
+                for name in wanted:
+                    assert equal(found[name], wanted[name]), (at, name)
+            target.close(sequence)
+        if not struck:
+            break
+    assert at > 100 and {Phase.PENDING, Phase.CLEAN, Phase.VERIFIED} <= outcomes
+
+
+def test_a_kernel_without_memory_breaks_the_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tiny_target(1, backend=NumbaBackend(), pattern="ga")
+    sequence = _pending(target)
+    original = walker.lead()
+
+    def failing(*arguments: int) -> int:
+        original(*arguments[:2], arguments[2] // 2, *arguments[3:])  # half of the calls
+        return 1
+
+    monkeypatch.setattr(walker, "lead", lambda: failing)
+    with pytest.raises(MemoryError):
+        target.verify([(sequence, TREE)])
     assert sequence.ledger.phase is Phase.BROKEN

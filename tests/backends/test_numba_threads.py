@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import platform
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -12,13 +14,15 @@ from support.arrays import equal
 from support.tiny import tiny_target
 
 from specla.backends.numba import backend as module
-from specla.backends.numba import products, walker
+from specla.backends.numba import panels, products, quantise, walker
 from specla.backends.numba.arguments import address_of
+from specla.backends.numba.atomics import set_float_control
 from specla.backends.numba.backend import NumbaBackend
 from specla.backends.numba.jit import Kernel
 from specla.backends.numba.program import CallList
 from specla.backends.numba.threads import Team
 from specla.backends.numpy.backend import NumpyBackend
+from specla.core.lifecycle import Progress
 from specla.core.topology import Tree
 
 
@@ -27,6 +31,9 @@ def everything_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "SHARED_WORK", 0)
     monkeypatch.setattr(module, "SHARED_STATE", 0)
     monkeypatch.setattr(module, "SHARED_QUERIES", 0)
+    monkeypatch.setattr(module, "SHARED_ENTRIES", 0)
+    monkeypatch.setattr(quantise, "SHARED_VALUES", 0)
+    monkeypatch.setattr(panels, "SHARED_BYTES", 0)
 
 
 def _run(backend: Any) -> list[np.ndarray]:
@@ -105,14 +112,72 @@ def test_a_worker_that_comes_too_late_finds_the_gate_locked() -> None:
     calls = _calls((count, 3, (seen,)))
     calls.run(Team(1), 1)
     rows, counters = calls._rows, calls._counters
-    gates = np.array([walker.LEFT, 0], np.int64)
+    gates = np.array([walker.LEFT, 0, 1], np.int64)
     counters.fill(0)
     words = [address_of(rows), address_of(counters), 1, address_of(gates), 2, 0]
     assert walker.help_out()(*words) == 0
-    assert seen.tolist() == [1, 1, 1] and gates.tolist() == [walker.LEFT, 0]
+    assert seen.tolist() == [1, 1, 1] and gates.tolist() == [walker.LEFT, 0, 1]
     gates[0] = walker.NOT_YET
     assert walker.help_out()(*words) == 0
-    assert seen.tolist() == [2, 2, 2] and gates.tolist() == [walker.LEFT, 0]
+    assert seen.tolist() == [2, 2, 2] and gates.tolist() == [walker.LEFT, 0, 1]
+
+
+def test_workers_do_nothing_for_a_caller_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupt may strike when the workers are called and the caller isn't there yet."""
+    team, seen = Team(3), np.zeros(100, np.int64)
+    calls = _calls((count, 100, (seen,)))
+
+    def interrupted() -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(walker, "lead", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            calls.run(team, 7)
+    assert calls.progress is Progress.UNTOUCHED
+    time.sleep(0.05)
+    assert not seen.any()
+    calls.run(team, 7)
+    assert seen.tolist() == [1] * 100
+
+
+def test_a_forked_process_works_alone() -> None:
+    team, seen = Team(2), np.zeros(9, np.int64)
+    calls = _calls((count, 9, (seen,)))
+    team._process += 1
+    calls.run(team, 7)
+    assert seen.tolist() == [1] * 9 and team._jobs[0].empty()
+
+
+def _halve(x: Any, first_unit: int, last_unit: int) -> None:
+    for i in range(first_unit, last_unit):
+        x[i] = x[i] * np.float32(0.5)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="sets x86's control register")
+@pytest.mark.parametrize("threads", [1, 3])
+def test_subnormals_survive_a_thread_that_flushes_them(threads: int) -> None:
+    """Some libraries switch subnormals off for the thread that loads or calls them."""
+
+    def flush(before: Any) -> None:
+        before[0] = set_float_control(0x1F80 | 0x8040)
+
+    def restore(before: Any) -> None:
+        before[0] = set_float_control(before[0])
+
+    halve = Kernel(_halve, "void(float32[::1], intp, intp)", cached=False)
+    switch = [Kernel(f, "void(int64[::1])", cached=False) for f in (flush, restore)]
+    tiny, control = np.full(1000, 2.0**-126, np.float32), np.zeros(1, np.int64)
+    calls, team = _calls((halve, 1000, (tiny,))), Team(threads)
+    for kernel in switch:
+        kernel.compile()
+    switch[0](control)
+    try:
+        calls.run(team, 7)
+    finally:
+        switch[1](control)
+    assert (tiny == np.float32(2.0**-127)).all()
+    assert control[0] & 0x8040 == 0x8040, "the caller's own setting is back"
 
 
 def test_two_callers_at_the_same_time() -> None:
@@ -140,8 +205,10 @@ def _too_much(first_unit: int, last_unit: int) -> None:
 def test_missing_memory_reaches_the_caller_and_the_team_goes_on(threads: int) -> None:
     team, seen = Team(threads), np.zeros(9, np.int64)
     kernel = Kernel(_too_much, "void(intp, intp)", cached=False)
+    failing = _calls((kernel, 9, ()), (count, 9, (seen,)))
     with pytest.raises(MemoryError, match="scratch"):
-        _calls((kernel, 9, ()), (count, 9, (seen,))).run(team, 7)
+        failing.run(team, 7)
+    assert failing.progress is Progress.PARTIAL, "nobody may take the arrays for complete"
     with pytest.raises(MemoryError, match="_too_much"):
         kernel(0, 1)
     _calls((count, 9, (seen,))).run(team, 7)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import threading
 from contextlib import suppress
 from typing import Any
 
@@ -28,15 +29,18 @@ class Arena:
     def __init__(self) -> None:
         self._chunk: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
         self._used = 0
+        self._lock = threading.Lock()
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
         """A new array of zeros."""
         size = math.prod(shape) * np.dtype(dtype).itemsize
-        start = -(-self._used // LINE) * LINE
-        if start + size > len(self._chunk):
-            self._chunk, start = _chunk(size), 0
-        self._used = start + size
-        array: npt.NDArray[Any] = self._chunk[start : self._used].view(dtype).reshape(shape)
+        with self._lock:
+            start = -(-self._used // LINE) * LINE
+            if start + size > len(self._chunk):
+                self._chunk, start = _chunk(size), 0
+            self._used = start + size
+            part = self._chunk[start : self._used]
+        array: npt.NDArray[Any] = part.view(dtype).reshape(shape)
         return array
 
 

@@ -1,4 +1,6 @@
-"""Words that threads share, for compiled code: addresses are int64, orders sequential."""
+"""What walking threads need of the processor, for compiled code: shared words (addresses are int64,
+orders sequential), waiting, the float control register, and the call of a kernel by its address.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ from numba.extending import intrinsic
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 _ORDER = "seq_cst"
+FLOAT_DEFAULT = 0x1F80 if platform.machine() in ("x86_64", "AMD64") else 0
+"""Float control with subnormals kept, round to nearest even, no traps."""
 _declare: Any = cgutils.get_or_insert_function
+_alloca: Any = cgutils.alloca_once
 
 
 def _word(builder: Any, address: Any) -> Any:
@@ -97,6 +102,37 @@ def _enter(typing_context: Any, entry: Any, block: Any, first: Any, last: Any) -
     return types.int32(types.int64, types.int64, types.int64, types.int64), generate
 
 
+def _set_float_control(typing_context: Any, control: Any) -> Any:
+    """Give this thread's float control register a value; returns the one before. Any other than
+    the default may flush subnormals to zero or round another way."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        machine = platform.machine()
+        if machine in ("x86_64", "AMD64"):
+            return _x86_control(builder, arguments[0])
+        if machine in ("aarch64", "arm64"):
+            word = ir.FunctionType(_I64, [])
+            before = builder.call(_declare(builder.module, word, "llvm.aarch64.get.fpcr"), [])
+            kind = ir.FunctionType(ir.VoidType(), [_I64])
+            builder.call(_declare(builder.module, kind, "llvm.aarch64.set.fpcr"), arguments)
+            return before
+        return arguments[0]
+
+    return types.int64(types.int64), generate
+
+
+def _x86_control(builder: Any, control: Any) -> Any:
+    word = _alloca(builder, _I32)
+    pointer = builder.bitcast(word, ir.IntType(8).as_pointer())
+    kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer()])
+    builder.call(_declare(builder.module, kind, "llvm.x86.sse.stmxcsr"), [pointer])
+    before = builder.zext(builder.load(word), _I64)
+    builder.store(builder.trunc(control, _I32), word)
+    builder.call(_declare(builder.module, kind, "llvm.x86.sse.ldmxcsr"), [pointer])
+    return before
+
+
+set_float_control: Any = intrinsic(_set_float_control)
 fetch: Any = intrinsic(_fetch)
 put: Any = intrinsic(_put)
 add: Any = intrinsic(_add)

@@ -77,7 +77,7 @@ class CallList:
     @property
     def progress(self) -> Progress:
         """How far the calls have come since the last :meth:`reset`."""
-        if not self._progress[0]:
+        if not self._progress[0] and len(self._rows):
             return Progress.UNTOUCHED
         return Progress.DONE if self._progress[1] == len(self._rows) else Progress.PARTIAL
 
@@ -97,6 +97,7 @@ class Program:
 
     def __init__(self, plan: StepPlan) -> None:
         self._arrays = plan_arrays(plan)
+        self._names = {id(array): name for name, array in self._arrays.items()}
         self._plan = plan
         self._parts: list[CallList | Callable[[StepPlan], None]] = []
         self._exchanged: list[tuple[str, Words]] = []
@@ -112,7 +113,7 @@ class Program:
 
     def add_function(self, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         """Record a Python function, called with the plan and the plan's arrays of that step."""
-        names = {id(array): name for name, array in self._arrays.items()}
+        names = self._names
 
         def call(plan: StepPlan) -> None:
             function(

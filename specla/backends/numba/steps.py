@@ -32,8 +32,11 @@ class RecordedSteps(StepRunner):
     def progress(self) -> Progress:
         return Progress.UNTOUCHED if self._current is None else self._current.progress
 
-    def run(self, key: Hashable, plan: StepPlan, calls: Callable[[], Any]) -> Any:
+    def forget(self) -> None:
         self._current = None
+
+    def run(self, key: Hashable, plan: StepPlan, calls: Callable[[], Any]) -> Any:
+        self.forget()
         key = (key, plan.n_rows, plan.n_sequences)
         program = self._programs.get(key)
         if program is None:

@@ -6,6 +6,7 @@ there are can't be seen in any bit, since every unit writes its own memory.
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from queue import SimpleQueue
@@ -21,13 +22,14 @@ Job = tuple[Words, Words, Words, int, int]
 
 class Team:
     """``threads - 1`` workers and whoever calls :meth:`walk`; a second caller at the same time gets
-    no help. A process that forks must make a new one.
+    no help, and neither does one in a forked process, which has no workers.
     """
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
         self._jobs: list[SimpleQueue[Job | None]] = [SimpleQueue() for _ in range(threads - 1)]
         self._free = threading.Lock()
+        self._process = os.getpid()
         for jobs in self._jobs:
             threading.Thread(
                 target=_serve, args=(jobs,), name="specla kernels", daemon=True
@@ -39,7 +41,8 @@ class Team:
 
         Raises MemoryError if a kernel found no memory for its scratch.
         """
-        if self.threads == 1 or not self._free.acquire(blocking=False):
+        alone = self.threads == 1 or self._process != os.getpid()
+        if alone or not self._free.acquire(blocking=False):
             failures = walker.lead()(address_of(calls), 0, len(calls), 0, 1, address_of(progress))
         else:
             try:
@@ -53,7 +56,7 @@ class Team:
         walker.help_out()  # compiled here, not by several workers at once
         counters.fill(0)
         # new for each walk: a worker that comes too late finds itself locked out
-        gates = np.zeros(self.threads, np.int64)
+        gates = np.zeros(self.threads + 1, np.int64)
         for me, jobs in enumerate(self._jobs):
             jobs.put((calls, counters, gates, self.threads, me))
         return walker.lead()(

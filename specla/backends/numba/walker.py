@@ -9,9 +9,11 @@ Memory, all int64:
 
 * calls [n, 4]: entry, block, units, shared (whether more than one thread may work on it)
 * counters [n, 16]: next unit in word 0, finished units in word 8 (apart: two cache lines)
-* gates [threads]: per worker, 0 = not yet here, 1 = at work, 2 = left or locked out; then the
-  number of the workers' runs that failed
+* gates [threads + 1]: per worker, 0 = not yet here, 1 = at work, 2 = left or locked out; the number
+  of the workers' runs that failed; 1 once the caller is here: before that nobody may begin
 * progress [2]: 1 once a walk has begun; calls walked to their end. No interrupt can hide these
+
+Every thread computes with the default float control, whatever its library or creator has set.
 """
 
 from __future__ import annotations
@@ -20,12 +22,14 @@ from collections.abc import Callable
 from functools import cache
 
 from specla.backends.numba.atomics import (
+    FLOAT_DEFAULT,
     add,
     enter,
     exchange,
     fetch,
     pause,
     put,
+    set_float_control,
     yield_processor,
 )
 from specla.backends.numba.code_cache import CodeCache
@@ -34,6 +38,8 @@ from specla.backends.numba.jit import compile_entry, device, routine
 CALL_WORDS, COUNTER_WORDS = 4, 16
 SPINS = 2000
 """Turns of a waiting loop (about 15 us) before it lets other threads run."""
+PATIENCE = 10 * SPINS
+"""Turns that a worker waits for the caller."""
 NOT_YET, AT_WORK, LEFT = 0, 1, 2
 
 
@@ -92,10 +98,12 @@ def _walk_alone(calls: int, count: int) -> int:
 
 def _lead(calls: int, counters: int, count: int, gates: int, threads: int, progress: int) -> int:
     """The caller's part. Returns the number of failures once nobody else is at work."""
+    before = set_float_control(FLOAT_DEFAULT)
     put(progress, 1)
     if threads == 1:
         failures = _walk_alone(calls, count)
     else:
+        put(gates + 8 * threads, 1)
         failures = _walk(calls, counters, count, threads)
         for i in range(threads - 1):
             gate = gates + 8 * i
@@ -103,18 +111,35 @@ def _lead(calls: int, counters: int, count: int, gates: int, threads: int, progr
             if not exchange(gate, NOT_YET, LEFT):
                 _wait(gate, LEFT)
         failures += fetch(gates + 8 * (threads - 1))
-    add(progress + 8, count)
+    if not failures:  # else nobody may take the arrays for complete
+        add(progress + 8, count)
+    set_float_control(before)
     return failures
+
+
+@device
+def _opened(gates: int, threads: int) -> bool:
+    """Whether the caller is here; given up soon, for an interrupt may have kept it away."""
+    for turn in range(PATIENCE):
+        if fetch(gates + 8 * threads):
+            return True
+        if turn < SPINS:
+            pause()
+        else:
+            yield_processor()
+    return False
 
 
 def _help(calls: int, counters: int, count: int, gates: int, threads: int, me: int) -> int:
     """A worker's part; nothing if the others are done."""
     gate = gates + 8 * me
-    if not exchange(gate, NOT_YET, AT_WORK):
+    if not _opened(gates, threads) or not exchange(gate, NOT_YET, AT_WORK):
         return 0
+    before = set_float_control(FLOAT_DEFAULT)
     failures = _walk(calls, counters, count, threads)
+    set_float_control(before)
     add(gates + 8 * (threads - 1), failures)
-    exchange(gate, AT_WORK, LEFT)
+    put(gate, LEFT)
     return failures
 
 

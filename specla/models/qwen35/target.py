@@ -176,6 +176,7 @@ class Qwen35Target:
         step, forest = self._lay_out(items, trees, verify=True)
         for sequence, _ in items:
             sequence.ledger.begin_verify()
+        self._runner.forget()
         with ExitStack() as stack:
             for ledger in step.ledgers if step.whole else ():
                 stack.enter_context(ledger.folding_all(lambda: self._runner.progress))
@@ -255,7 +256,14 @@ class Qwen35Target:
     # -- what a draft model may ask for ------------------------------------------------------------
 
     def embed(self, tokens: Any) -> Any:
-        """Embeddings [N, d_model] of backend int32 [N]; a new array."""
+        """Embeddings [N, d_model] of backend int32 [N]; a new array. Raises CapacityError for an id
+        outside the vocabulary."""
+        ids = self.backend.download(tokens)
+        wrong = ids[(ids < 0) | (ids >= self.config.vocab_size)]
+        if len(wrong):
+            raise CapacityError(
+                f"token {wrong[0]} is not in the vocabulary of {self.config.vocab_size}"
+            )
         out = self.backend.empty((tokens.shape[0], self.config.d_model))
         self.backend.embed(tokens, self.embedding, out)
         return out
