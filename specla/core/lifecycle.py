@@ -16,6 +16,7 @@ Every recurrent layer carries the epoch of the acceptance that it has absorbed, 
 recurrent state and the convolution window. So a forward pass that dies *between* two layers leaves
 a sequence that the next pass (or a flush) completes, folding each layer exactly once. A pass that
 dies *inside* a durable write can't be told from a half-written one, and the ledger says BROKEN.
+A step that runs as a whole (``folding_all``) is untouched, done, or BROKEN.
 """
 
 from __future__ import annotations
