@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from specla.models.gguf import GgufFile
     from specla.models.qwen35.config import Qwen35Config
 
-_FLOAT32 = 4
-
 
 @dataclass(frozen=True)
 class KindUsage:

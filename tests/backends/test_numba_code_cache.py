@@ -21,11 +21,15 @@ from numba.core.registry import cpu_target
 from specla.backends.numba import code_cache, jit
 from specla.backends.numba.code_cache import CodeCache, Use
 
+# ALONE: whether only the first folder is looked into
 SCRIPT = """
 import json
 import numpy as np
 from specla.backends.numba import code_cache
 from specla.backends.numba.backend import NumbaBackend
+if ALONE:  # the package's own folder may hold code by now
+    first = code_cache.folders()[:1]
+    code_cache.folders = lambda: first
 x = np.ones((1, 4), dtype=np.float32)
 out = np.empty_like(x)
 NumbaBackend(threads=1).add(x, x, out)
@@ -62,11 +66,11 @@ def _environment(folder: Path | str) -> dict[str, str]:
     return os.environ | {code_cache.VARIABLE: str(folder)}
 
 
-def _run(folder: Path | str) -> list[Any]:
+def _run(folder: Path | str, alone: bool = True) -> list[Any]:
     """[loaded, compiled, damaged, folder, troubles] of a fresh process that calls one kernel: two
     functions with the one that calls it."""
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
+        [sys.executable, "-c", f"ALONE = {alone}\n{SCRIPT}"],
         env=_environment(folder),
         capture_output=True,
         text=True,
@@ -136,7 +140,9 @@ def test_damaged_code_is_compiled_anew(
 
 def test_two_processes_at_once(tmp_path: Path) -> None:
     both = [
-        subprocess.Popen([sys.executable, "-c", SCRIPT], env=_environment(tmp_path), stdout=-1)
+        subprocess.Popen(
+            [sys.executable, "-c", f"ALONE = True\n{SCRIPT}"], env=_environment(tmp_path), stdout=-1
+        )
         for _ in range(2)
     ]
     for process in both:
@@ -271,7 +277,7 @@ def test_a_full_disk_costs_only_time(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_cache_folder_that_is_a_file(tmp_path: Path) -> None:
     wrong = tmp_path / "file"
     wrong.write_text("")
-    loaded, compiled, _, where, troubles = _run(wrong)
+    loaded, compiled, _, where, troubles = _run(wrong, alone=False)
     assert loaded + compiled == 2 and "specla-code" in where
     if compiled:
         assert troubles == [
@@ -285,7 +291,7 @@ def test_nowhere_to_write(given: str, package: Path, tmp_path: Path) -> None:  #
     (tmp_path / "file").write_text("")
     folder = {"a file": tmp_path / "file", "unwritable": package, "missing": package / "no" / "no"}
     settings = {code_cache.VARIABLE: str(folder[given])} if given in folder else {}
-    done = run_unprivileged(package, ["-c", SCRIPT], **settings)
+    done = run_unprivileged(package, ["-c", f"ALONE = False\n{SCRIPT}"], **settings)
     assert done.returncode == 0, done.stderr
     loaded, compiled, _, where, (line,) = json.loads(done.stdout)
     assert (loaded, compiled, where) == (0, 2, "None")

@@ -14,7 +14,7 @@ from specla.backends.numba import elementary as compiled
 from specla.backends.numba.backend import NumbaBackend
 from specla.backends.numba.jit import Kernel
 from specla.backends.numba.lanes import over_rows
-from specla.backends.numba.tile_code import address
+from specla.backends.numba.vector_code import address
 from specla.backends.numpy.backend import NumpyBackend
 from specla.core import elementary
 

@@ -20,6 +20,7 @@ from specla.backends.numba import dot, features, panels, products
 from specla.backends.numba.backend import NumbaBackend
 from specla.backends.numba.jit import Kernel
 from specla.backends.numba.panels import KINDS
+from specla.backends.numba.vector_code import splat
 from specla.backends.numpy.backend import NumpyBackend
 from specla.backends.weights import WeightSource
 from specla.errors import OptionError, UnsupportedModelError
@@ -193,10 +194,10 @@ def test_level_names(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- as LLVM selects it
 
 
-def _emulated(builder: Any, how: str, acc: Any, w: Any, x: Any) -> Any:
+def _emulated(builder: Any, how: str, acc: Any, w: Any, word: Any) -> Any:
     """vpdpbusd in plain code: unsigned bytes of w times signed bytes of x, four to a lane."""
     wide = ir.VectorType(dot.I32, 64)
-    x = builder.bitcast(x, dot.BYTES)
+    x = builder.bitcast(splat(builder, word, 16), dot.BYTES)
     product = builder.mul(builder.zext(w, wide), builder.sext(x, wide))
     for i in range(4):
         acc = builder.add(acc, builder.shuffle_vector(product, product, dot.lanes(16, i, 4)))
@@ -207,7 +208,7 @@ def _emulated(builder: Any, how: str, acc: Any, w: Any, x: Any) -> Any:
 def test_vnni_code_around_an_emulated_instruction(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dot, "_byte_dot", _emulated)
+    monkeypatch.setattr(dot, "byte_dot", _emulated)
     made = products._integer_product(KINDS[kind], features.LEVELS.index("vnni"))
     compiled = Kernel(made.function, made.signature, cached=False)
     monkeypatch.setattr(products, "product", lambda kind, level: compiled)

@@ -13,7 +13,7 @@ import pytest
 from support.arrays import equal
 from support.tiny import tiny_target
 
-from specla.backends.numba import backend as module
+from specla.backends.numba import launcher as module
 from specla.backends.numba import panels, products, quantise, walker
 from specla.backends.numba.arguments import address_of
 from specla.backends.numba.atomics import set_float_control

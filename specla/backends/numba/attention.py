@@ -30,7 +30,7 @@ from specla.backends.numba.attention_queries import (
 from specla.backends.numba.jit import Kernel, device, kernel, routine
 from specla.backends.numba.primitives import contiguous, keep
 from specla.backends.numba.sums import power_of_two
-from specla.backends.numba.tile_code import address
+from specla.backends.numba.vector_code import address
 
 QUERIES = 32
 """Queries of a unit: enough to make much of each key, few enough to stay in a core's cache."""

@@ -18,14 +18,12 @@ from specla.backends.numba.attention_code import (
     combine,
     dots,
     fold,
-    prefetch,
     weigh,
     widen_line,
 )
 from specla.backends.numba.jit import device, routine
-from specla.backends.numba.primitives import bits, store_word
 from specla.backends.numba.softmax_code import exp_block, highest
-from specla.backends.numba.tile_code import address
+from specla.backends.numba.vector_code import address, prefetch, store_float
 
 PAGE = 64
 TILE = 32
@@ -43,11 +41,6 @@ ROOM = 4 * 8 * 8 + SUMS * GROUP_BYTES // 4
 """Floats of ``room`` below, beside groups for the partial sums of ``width``."""
 ZERO = np.float32(0.0)
 MINUS_INF = np.float32(-np.inf)
-
-
-@device
-def store_float(at: int, x: Any) -> None:
-    store_word(at, np.int64(bits(x)))
 
 
 @routine

@@ -13,9 +13,8 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from specla.backends.numba.elementary import cgutils
-from specla.backends.numba.lanes import splat
 from specla.backends.numba.primitives import widen_half
+from specla.backends.numba.vector_code import splat
 
 LANES = 8
 VECTOR_BYTES = 4 * LANES
@@ -195,7 +194,7 @@ def _fold(typing_context: Any, to: Any, at: Any, scale: Any) -> Any:
         to, at, scale = arguments
 
         def add(one: Any, two: Any, low: list[int], high: list[int]) -> Any:
-            """Add upper to lower halves; lanes as _shuffle counts them."""
+            """Add upper to lower halves; lanes as shuffle counts them."""
             return builder.fadd(shuffle(builder, one, two, low), shuffle(builder, one, two, high))
 
         v = [load_floats(builder, at, offset=VECTOR_BYTES * i) for i in range(8)]
@@ -229,24 +228,8 @@ def _widen_line(typing_context: Any, cache: Any, to: Any, at: Any) -> Any:
     return types.void(cache, _INT, _INT), generate
 
 
-def _prefetch(typing_context: Any, at: Any) -> Any:
-    """Ask for the cache line at an address, which may be any."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        byte = ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        read, near, data = (ir.Constant(_I32, n) for n in (0, 2, 1))
-        pointer = builder.inttoptr(arguments[0], byte)
-        builder.call(function, [pointer, read, near, data])
-        return context.get_dummy_value()
-
-    return types.void(_INT), generate
-
-
 dots: Any = intrinsic(_dots)
 weigh: Any = intrinsic(prefer_literal=True)(_weigh)
 combine: Any = intrinsic(prefer_literal=True)(_combine)
 fold: Any = intrinsic(_fold)
 widen_line: Any = intrinsic(_widen_line)
-prefetch: Any = intrinsic(_prefetch)

@@ -34,7 +34,16 @@ VARIABLE = "NUMBA_CACHE_DIR"
 _NAME = "specla-code"
 _KEPT = 8  # versions of the sources whose code stays on disk
 _DIGEST = 32
-_NEVER_COMPILED = ("arena.py", "backend.py", "program.py", "steps.py", "threads.py", "warmup.py")
+_NEVER_COMPILED = (
+    "arena.py",
+    "backend.py",
+    "launcher.py",
+    "pool_kernels.py",
+    "program.py",
+    "steps.py",
+    "threads.py",
+    "warmup.py",
+)
 _PACKAGE = Path(__file__).parent
 
 

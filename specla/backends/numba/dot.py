@@ -21,6 +21,8 @@ import llvmlite.binding
 from llvmlite import ir
 from numba.core import cgutils
 
+from specla.backends.numba.vector_code import splat
+
 I8, I16, I32 = ir.IntType(8), ir.IntType(16), ir.IntType(32)
 BYTES = ir.VectorType(I8, 64)
 PAIRS = ir.VectorType(I16, 32)
@@ -46,16 +48,23 @@ def quads_per_sum(largest: int) -> int:
     return 32767 // (2 * 127 * largest)
 
 
-def splat(builder: Any, value: Any) -> Any:
-    """A scalar in all 16 lanes."""
-    vector = ir.VectorType(value.type, 16)
-    one = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(I32, 0))
-    return builder.shuffle_vector(one, one, ir.Constant(INTS, [0] * 16))
-
-
 def byte_dot(builder: Any, how: str, acc: Any, w: Any, word: Any) -> Any:
     """Methods ``vnni`` and ``vnni256``: acc plus the dot with a word of four int8."""
-    return _byte_dot(builder, how, acc, w, splat(builder, word))
+    # LLVM 22 declares the operands as bytes, earlier ones as words
+    operand = BYTES if llvmlite.binding.llvm_version_info[0] >= 22 else INTS
+    operands = [
+        acc,
+        builder.bitcast(w, operand),
+        builder.bitcast(splat(builder, word, 16), operand),
+    ]
+    if how == "vnni256":
+        return _in_halves(builder, "llvm.x86.avx512.vpdpbusd.256", INTS, operands)
+    function = _declare(
+        builder.module,
+        ir.FunctionType(INTS, [value.type for value in operands]),
+        "llvm.x86.avx512.vpdpbusd.512",
+    )
+    return builder.call(function, operands)
 
 
 def pair_operands(builder: Any, w: Any) -> tuple[Any, Any]:
@@ -68,34 +77,20 @@ def pair_operands(builder: Any, w: Any) -> tuple[Any, Any]:
 
 def pair_dot(builder: Any, how: str, pairs: Any, word: Any) -> Any:
     """Sums of both products of each int16 pair with the pair in a word, by any method."""
-    x = builder.bitcast(splat(builder, word), PAIRS)
+    x = builder.bitcast(splat(builder, word, 16), PAIRS)
     product = _pmaddwd if how in ("bytes", "pairs_avx2") else _pair_products
     return product(builder, pairs, x)
 
 
 def short_dot(builder: Any, w: Any, word: Any) -> Any:
     """Method ``bytes``: int16 sums of two products each; the caller adds and then widens them."""
-    x = builder.bitcast(splat(builder, word), BYTES)
+    x = builder.bitcast(splat(builder, word, 16), BYTES)
     return _in_halves(builder, "llvm.x86.avx2.pmadd.ub.sw", PAIRS, [w, x])
 
 
 def widen(builder: Any, sums: Any, factors: Any) -> Any:
     """Method ``bytes``: int32 sums of both int16 sums of each lane times int16 factors."""
     return _pmaddwd(builder, sums, factors)
-
-
-def _byte_dot(builder: Any, how: str, acc: Any, w: Any, x: Any) -> Any:
-    # LLVM 22 declares the operands as bytes, earlier ones as words
-    operand = BYTES if llvmlite.binding.llvm_version_info[0] >= 22 else INTS
-    operands = [acc, builder.bitcast(w, operand), builder.bitcast(x, operand)]
-    if how == "vnni256":
-        return _in_halves(builder, "llvm.x86.avx512.vpdpbusd.256", INTS, operands)
-    function = _declare(
-        builder.module,
-        ir.FunctionType(INTS, [value.type for value in operands]),
-        "llvm.x86.avx512.vpdpbusd.512",
-    )
-    return builder.call(function, operands)
 
 
 def _pmaddwd(builder: Any, w: Any, x: Any) -> Any:

@@ -8,7 +8,7 @@ from specla.backends.numba.elementary import functions
 from specla.backends.numba.jit import kernel
 from specla.backends.numba.lanes import over_rows
 from specla.backends.numba.primitives import contiguous
-from specla.backends.numba.tile_code import address
+from specla.backends.numba.vector_code import address
 
 _exp, _sigmoid = functions["exp"], functions["sigmoid"]
 _silu, _softplus = functions["silu"], functions["softplus"]

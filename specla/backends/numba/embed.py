@@ -67,32 +67,20 @@ def _sub_scales(row: Any, at: int, block: int) -> Any:
 
 
 @routine
-def _q4_k(row: Any, y: Any) -> None:
+def _q4_or_q5_k(row: Any, y: Any, high_bytes: int) -> None:
+    """high_bytes: of a super-block's fifth bits, before its low ones: 0 or 32."""
     for super_block in range(y.shape[0] // 256):
-        at = 144 * super_block
+        at = (144 + high_bytes) * super_block
         d, dmin = _half(row, at), _half(row, at + 2)
         for block in range(8):
             scale, minimum = _sub_scales(row, at + 4, block)
             a, b = d * np.float32(scale), dmin * np.float32(minimum)
-            low, shift = at + 16 + 32 * (block // 2), 4 * (block % 2)
+            low, shift = at + 16 + high_bytes + 32 * (block // 2), 4 * (block % 2)
             part = y[256 * super_block + 32 * block : 256 * super_block + 32 * block + 32]
             for i in range(32):
-                part[i] = a * np.float32((np.int32(row[low + i]) >> shift) & 15) - b
-
-
-@routine
-def _q5_k(row: Any, y: Any) -> None:
-    for super_block in range(y.shape[0] // 256):
-        at = 176 * super_block
-        d, dmin = _half(row, at), _half(row, at + 2)
-        for block in range(8):
-            scale, minimum = _sub_scales(row, at + 4, block)
-            a, b = d * np.float32(scale), dmin * np.float32(minimum)
-            low, shift = at + 48 + 32 * (block // 2), 4 * (block % 2)
-            part = y[256 * super_block + 32 * block : 256 * super_block + 32 * block + 32]
-            for i in range(32):
-                high = (np.int32(row[at + 16 + i]) >> block) & 1
-                q = ((np.int32(row[low + i]) >> shift) & 15) | high << 4
+                q = (np.int32(row[low + i]) >> shift) & 15
+                if high_bytes:
+                    q |= ((np.int32(row[at + 16 + i]) >> block) & 1) << 4
                 part[i] = a * np.float32(q) - b
 
 
@@ -152,9 +140,9 @@ def embedding(code: int) -> Kernel:
             elif code == _Q4_0:
                 _q4_0(row, y)
             elif code == _Q4_K:
-                _q4_k(row, y)
+                _q4_or_q5_k(row, y, 0)
             elif code == _Q5_K:
-                _q5_k(row, y)
+                _q4_or_q5_k(row, y, 32)
             elif code == _Q6_K:
                 _q6_k(row, y)
             elif code == _F16:

@@ -19,6 +19,7 @@ from numba.extending import intrinsic
 
 from specla.backends.numba.features import has
 from specla.backends.numba.tile_code import ROW_BYTES
+from specla.backends.numba.vector_code import opaque, splat
 
 GROUP = 8
 """Rows of a group."""
@@ -36,7 +37,6 @@ _PIECES = range(0, ROW_BYTES, 4 * _WIDTH)
 # untyped in Numba
 _tuple: Any = types.UniTuple
 _unpack: Any = cgutils.unpack_tuple
-_declare: Any = cgutils.get_or_insert_function
 
 
 class _Writer:
@@ -59,16 +59,14 @@ class _Writer:
         """The float at an address, in all lanes."""
         b = self.builder
         value = b.load(b.inttoptr(address, _FLOAT.as_pointer()), align=4)
-        one = b.insert_element(ir.Constant(_LANES, ir.Undefined), value, ir.Constant(_I32, 0))
-        return b.shuffle_vector(one, one, ir.Constant(ir.VectorType(_I32, _WIDTH), [0] * _WIDTH))
+        return splat(b, value, _WIDTH)
 
     def opaque(self, value: Any) -> Any:
-        """The same value, about which the compiler knows nothing.
+        """See vector_code.opaque.
 
-        Else it would keep a pointer per row in a register, of which there are too few.
+        LLVM would otherwise keep a pointer per row in a register, of which there are too few.
         """
-        kind = ir.FunctionType(_I64, [_I64])
-        return self.builder.asm(kind, "", "=r,0", [value], side_effect=False)
+        return opaque(self.builder, value)
 
     def multiples(self, step: Any) -> list[Any]:
         """0, step, ... 7 * step, from four registers: addresses take a factor 2 or 4."""
@@ -222,21 +220,6 @@ def _delta_row(typing_context: Any, to: Any, beta: Any, v: Any, total: Any) -> A
     return types.void(*[types.int64] * 4), generate
 
 
-def _ask(typing_context: Any, address: Any) -> Any:
-    """Have a cache line brought to the first cache; a wrong address does no harm."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [pointer, _I32, _I32, _I32])
-        prefetch = _declare(builder.module, kind, "llvm.prefetch.p0")
-        place = builder.inttoptr(arguments[0], pointer)
-        builder.call(prefetch, [place, *(ir.Constant(_I32, i) for i in (0, 3, 1))])
-        return context.get_dummy_value()
-
-    return types.void(types.int64), generate
-
-
 group: Any = intrinsic(prefer_literal=True)(_group)
 enter_row: Any = intrinsic(_enter_row)
 delta_row: Any = intrinsic(_delta_row)
-ask: Any = intrinsic(_ask)

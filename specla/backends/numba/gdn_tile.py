@@ -19,7 +19,6 @@ from specla.backends.numba.gdn_code import (
     LOOK,
     MOVE,
     MOVE_KEPT,
-    ask,
     delta_row,
     enter_row,
     group,
@@ -35,9 +34,8 @@ from specla.backends.numba.tile_code import (
     branch,
     clear_row,
     copy_row,
-    load_float,
-    store_float,
 )
+from specla.backends.numba.vector_code import load_float, prefetch_near, store_float
 
 STRIP = 4
 """Tiles of a strip."""
@@ -106,7 +104,7 @@ def copy_floats(to: int, at: int, count: int) -> None:
 def ask_row(at: int, count: int) -> None:
     """Have floats brought to the cache."""
     for i in range(0, 4 * count, 64):
-        ask(at + i)
+        prefetch_near(at + i)
 
 
 @routine

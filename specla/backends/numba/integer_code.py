@@ -22,6 +22,7 @@ from specla.backends.numba.panels import (
     SUPER_BLOCKS,
     WITH_MINIMUM,
 )
+from specla.backends.numba.vector_code import splat
 
 
 class IntegerCode(IntegerWeights):
@@ -61,7 +62,7 @@ class IntegerCode(IntegerWeights):
 
     def _x_scale(self, t: int) -> Any:
         at = self.advance(self.at.x_scale, self.entries[t], 4)
-        return dot.splat(self.builder, self.load(at, 0, FLOAT, 4))
+        return splat(self.builder, self.load(at, 0, FLOAT, 4), 16)
 
     def _x_sums(self, t: int) -> Any:
         """Sums of both halves of the token's block, a word of int16."""
@@ -144,7 +145,7 @@ class IntegerCode(IntegerWeights):
         count = 1 if self.kind == Q6_K else 2
         parts = [b.sext(self.load(at, 2 * (half + i), I16, 2), I32) for i in range(count)]
         total = parts[0] if count == 1 else b.add(*parts)
-        return dot.splat(b, b.mul(total, ir.Constant(I32, -OFFSET[self.kind])))
+        return splat(b, b.mul(total, ir.Constant(I32, -OFFSET[self.kind])), 16)
 
     def _accumulate(self, vector: Any, j: Any, sums: list[Any]) -> None:
         """Add a quad's dot to every token's sum."""

@@ -15,14 +15,15 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from specla.backends.numba.elementary import Value, cgutils, functions
+from specla.backends.numba.elementary import Value, cgutils
+from specla.backends.numba.vector_code import splat
 
 WIDE = 16
 """Floats that are worked on at once."""
 NARROW = 8
 """Floats at once in what is left of a row."""
 
-_I1, _I32, _I64, _FLOAT = ir.IntType(1), ir.IntType(32), ir.IntType(64), ir.FloatType()
+_I32, _I64, _FLOAT = ir.IntType(32), ir.IntType(64), ir.FloatType()
 
 
 def _vector(builder: Any, address: Any, entry: Any, width: int) -> Any:
@@ -31,18 +32,11 @@ def _vector(builder: Any, address: Any, entry: Any, width: int) -> Any:
     return builder.inttoptr(at, ir.VectorType(_FLOAT, width).as_pointer())
 
 
-def first_lanes(builder: Any, count: Any, width: int) -> Any:
+def _first_lanes(builder: Any, count: Any, width: int) -> Any:
     """Mask of a vector's lanes below ``count`` (i64)."""
     kind = ir.VectorType(_I64, width)
     lanes = ir.Constant(kind, list(range(width)))
     return builder.icmp_signed("<", lanes, splat(builder, count, width))
-
-
-def splat(builder: Any, value: Any, width: int) -> Any:
-    """A vector of one value."""
-    one = ir.Constant(ir.VectorType(value.type, width), ir.Undefined)
-    one = builder.insert_element(one, value, ir.Constant(_I32, 0))
-    return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(_I32, width), [0] * width))
 
 
 class _Part:
@@ -50,7 +44,7 @@ class _Part:
 
     def __init__(self, builder: Any, entry: Any, width: int, count: Any) -> None:
         self.builder, self.entry, self.width = builder, entry, width
-        self.mask = None if count is None else first_lanes(builder, count, width)
+        self.mask = None if count is None else _first_lanes(builder, count, width)
 
     def load(self, address: Any) -> Any:
         b, pointer = self.builder, _vector(self.builder, address, self.entry, self.width)
@@ -105,6 +99,3 @@ def over_rows(function: Callable[..., Any]) -> Any:
         return types.void(types.int64, targets, sources), generate
 
     return intrinsic(declare)
-
-
-silu_row: Any = over_rows(functions["silu"])

@@ -13,12 +13,15 @@ from specla.backends.numba.float_code import FloatAddresses, FloatCode
 from specla.backends.numba.integer_code import IntegerCode
 from specla.backends.numba.integer_weights import IntegerAddresses
 from specla.backends.numba.jit import device
-from specla.backends.numba.panel_code import Output
+from specla.backends.numba.panel_code import PARTIAL_BYTES, Output
 from specla.backends.numba.primitives import contiguous
+from specla.backends.numba.vector_code import load_float
 
 MOST_TOKENS = 8
-SCRATCH_BYTES = (512 + 64) * MOST_TOKENS
-"""For a tile's partial sums, then for its results where a panel has rows that a matrix has not."""
+RESULTS = PARTIAL_BYTES * MOST_TOKENS
+"""Where scratch, after a tile's partial sums, has room for the results of a panel that is not
+whole."""
+_SCRATCH_BYTES = RESULTS + 64 * MOST_TOKENS
 _LINE = 64
 
 
@@ -82,11 +85,12 @@ def _float_panel(
 
 
 def _scratch(typing_context: Any) -> Any:
-    """Address of SCRATCH_BYTES on the stack, good until the calling kernel returns."""
+    """Address of memory on the stack for partial sums and RESULTS, good until the calling kernel
+    returns."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         with builder.goto_entry_block():
-            memory = builder.alloca(ir.ArrayType(ir.IntType(8), SCRATCH_BYTES))
+            memory = builder.alloca(ir.ArrayType(ir.IntType(8), _SCRATCH_BYTES))
             memory.align = _LINE
         return builder.ptrtoint(memory, ir.IntType(64))
 
@@ -98,22 +102,10 @@ float_panel: Any = intrinsic(prefer_literal=True)(_float_panel)
 scratch: Any = intrinsic(_scratch)
 
 
-def _load_float(typing_context: Any, address: Any) -> Any:
-    """The float at an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load(builder.inttoptr(arguments[0], ir.FloatType().as_pointer()), align=4)
-
-    return types.float32(types.int64), generate
-
-
-_float_at: Any = intrinsic(_load_float)
-
-
 @device
 def scatter(tile: int, first: int, count: int, start: int, out: Any) -> None:
     """Columns start.. of out, as far as it has them, from 16 floats per token at address tile."""
     for t in range(count):
         row = contiguous(out[first + t])
         for r in range(out.shape[1] - start):
-            row[start + r] = _float_at(tile + 64 * t + 4 * r)
+            row[start + r] = load_float(tile + 64 * t + 4 * r)

@@ -17,13 +17,15 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
+from specla.backends.numba.vector_code import SECOND_LEVEL, opaque, prefetch_line
+
 SEGMENTS = 8
+PARTIAL_BYTES = 64 * SEGMENTS
+"""Partial sums of one token."""
 I8, I16, I32, I64 = (ir.IntType(n) for n in (8, 16, 32, 64))
 FLOAT = ir.FloatType()
 FLOATS = ir.VectorType(FLOAT, 16)
 HALVES = ir.VectorType(I16, 16)
-READ, SECOND_LEVEL, DATA = 0, 2, 1
-"""Arguments of LLVM's prefetch."""
 _alloca: Any = cgutils.alloca_once
 
 
@@ -31,7 +33,7 @@ _alloca: Any = cgutils.alloca_once
 class Output:
     """Where results go (addresses, i64): 16 floats for each token, ``step`` bytes apart.
 
-    partial: scratch, 512 bytes per token.
+    partial: scratch, PARTIAL_BYTES per token.
     """
 
     partial: Any
@@ -103,12 +105,9 @@ class PanelCode(ABC):
 
     def prefetch(self, address: Any, size: int) -> None:
         """Start to bring ``size`` bytes into the second-level cache. No address is wrong."""
-        b, kind = self.builder, I8.as_pointer()
-        signature = ir.FunctionType(ir.VoidType(), [kind, I32, I32, I32])
-        function = b.module.declare_intrinsic("llvm.prefetch", (kind,), signature)
         for offset in range(0, size, 64):
-            pointer = self.pointer(address, offset, I8)
-            b.call(function, [pointer, I32(READ), I32(SECOND_LEVEL), I32(DATA)])
+            at = self.builder.add(address, self.number(offset))
+            prefetch_line(self.builder, at, SECOND_LEVEL)
 
     def cells(self, values: list[Any]) -> list[Any]:
         """Variables that a loop changes; LLVM keeps them in registers."""
@@ -137,6 +136,5 @@ class PanelCode(ABC):
         b.position_at_end(after)
 
     def opaque(self, value: Any) -> Any:
-        """The same integer, of which LLVM knows nothing."""
-        kind = ir.FunctionType(value.type, [value.type])
-        return self.builder.asm(kind, "", "=r,0", [value], False)
+        """See vector_code.opaque."""
+        return opaque(self.builder, value)

@@ -33,7 +33,7 @@ from specla.backends import blocks
 from specla.backends.numba.arena import Arena
 from specla.backends.numba.jit import Launch, device, kernel
 from specla.backends.numba.primitives import load_word, store_word
-from specla.backends.numba.tile_code import address
+from specla.backends.numba.vector_code import address
 from specla.backends.weights import WeightSource
 
 ROWS = 16

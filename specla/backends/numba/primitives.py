@@ -138,7 +138,7 @@ def _narrow(typing_context: Any, x: Any) -> Any:
 
 
 def _widen(typing_context: Any, x: Any) -> Any:
-    """A cache entry as float32: float16 bits (uint16) or a float32."""
+    """float16 bits (uint16) or a float32 as float32."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if signature.args[0] == types.uint16:

@@ -14,7 +14,7 @@ from specla.backends.numba.features import LEVELS
 from specla.backends.numba.integer_weights import HIGH_BITS, RECORD_BYTES
 from specla.backends.numba.jit import Kernel, Launch
 from specla.backends.numba.panel import (
-    MOST_TOKENS,
+    RESULTS,
     float_panel,
     integer_panel,
     scatter,
@@ -23,15 +23,13 @@ from specla.backends.numba.panel import (
 from specla.backends.numba.panel_code import SEGMENTS
 from specla.backends.numba.panels import F32, KINDS, LARGEST, Panels, pack
 from specla.backends.numba.primitives import contiguous, keep
-from specla.backends.numba.tile_code import address
+from specla.backends.numba.vector_code import address
 from specla.backends.weights import WeightSource
 
 SHARED_WORK = 1 << 16
 """Multiplications from which a product is cut over threads: waking one costs tens of us."""
 TOKEN_BATCH = 64
 """Tokens whose activations should stay in a core's cache while all panels pass by."""
-_RESULTS = 512 * MOST_TOKENS
-"""Where scratch has room for the results of a panel that is not whole."""
 
 
 def load(source: WeightSource, launch: Launch, arena: Arena) -> Weight:
@@ -87,7 +85,7 @@ def _integer_product(kind: int, level: int) -> Kernel:
                 d = address(scales) + p * scales.shape[1]
                 n, new, whole = start, 1, 16 * p + 16 <= out.shape[1]
                 while n < stop:
-                    to, to_step, left = memory + _RESULTS, 64, stop - n
+                    to, to_step, left = memory + RESULTS, 64, stop - n
                     if whole:
                         to_step = 4 * out.shape[1]
                         to = address(out) + to_step * n + 64 * p
@@ -141,7 +139,7 @@ def _float_product(kind: int) -> Kernel:
                 w, whole = address(quants) + p * quants.shape[1], 16 * p + 16 <= out.shape[1]
                 n, new = start, 1
                 while n < stop:
-                    to, to_step, left = memory + _RESULTS, 64, stop - n
+                    to, to_step, left = memory + RESULTS, 64, stop - n
                     if whole:
                         to_step = 4 * out.shape[1]
                         to = address(out) + to_step * n + 64 * p

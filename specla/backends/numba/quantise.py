@@ -13,7 +13,7 @@ from numba.extending import intrinsic
 from specla.backends.base import QuantisedRows
 from specla.backends.numba.jit import Launch, kernel
 from specla.backends.numba.primitives import contiguous, keep
-from specla.backends.numba.tile_code import address
+from specla.backends.numba.vector_code import address, splat
 
 SHARED_VALUES = 1 << 15
 """Activations from which quantising is cut over threads."""
@@ -62,8 +62,7 @@ def _quantise_block(
         s = b.fdiv(b.bitcast(_fold(b, size, larger), _FLOAT), ir.Constant(_FLOAT, 127.0))
         one, zero = ir.Constant(_FLOAT, 1.0), ir.Constant(_FLOAT, 0.0)
         divisor = b.select(b.fcmp_ordered("==", s, zero), one, s)
-        first = b.insert_element(constant(_FLOAT, 0.0), divisor, ir.Constant(_I32, 0))
-        quotient = b.fdiv(a, b.shuffle_vector(first, first, constant(_I32, 0)))
+        quotient = b.fdiv(a, splat(b, divisor, 32))
         # beyond 127 only by little (a coarse, subnormal scale), so the rounder serves
         rounded = b.fadd(quotient, constant(_FLOAT, _ROUNDER))
         whole = b.sub(b.bitcast(rounded, size.type), constant(_I32, _ROUNDER_BITS))

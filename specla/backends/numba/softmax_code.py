@@ -10,7 +10,7 @@ from numba.extending import intrinsic
 
 from specla.backends.numba.attention_code import LANES, load_floats, shuffle, store_floats
 from specla.backends.numba.elementary import cgutils, emit
-from specla.backends.numba.lanes import splat
+from specla.backends.numba.vector_code import splat
 
 BLOCK = 64
 """Positions whose weights are summed by one tree."""

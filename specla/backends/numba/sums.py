@@ -14,12 +14,12 @@ from specla.backends.numba.tile_code import (
     TILE,
     WEIGH,
     WEIGH_PADDED,
-    address,
     branch,
     clear_row,
     row_dot,
     row_sum,
 )
+from specla.backends.numba.vector_code import address
 
 ZERO = np.float32(0.0)
 

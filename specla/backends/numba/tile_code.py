@@ -1,8 +1,8 @@
 """Operations on rows of a tile, as LLVM vector code.
 
 A tile is [rows, TILE] floats, and all its columns are worked on alike. Written with LLVM's builder
-because these are the inner loops of the recurrence and of attention: left to the vectoriser they
-take longer to compile and come out slower.
+because these are inner loops: left to the vectoriser they take longer to compile and come out
+slower.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from specla.backends.numba.primitives import widen_half
+from specla.backends.numba.vector_code import splat
 
 TILE = 32
 """Columns of a tile."""
@@ -56,7 +56,7 @@ class _Branch:
         if self.action == SQUARE:
             return b.fmul(row, row)
         if self.action == DECAY:
-            row = b.fmul(row, self._splat(self.decay))
+            row = b.fmul(row, splat(b, self.decay, 16))
             b.store(row, pointer, align=4)
         elif self.action == UPDATE:
             key = self._scalar(self._offset(self.key, j, self.weight_step))
@@ -73,12 +73,7 @@ class _Branch:
 
     def _scalar(self, address: Any) -> Any:
         b = self.builder
-        return self._splat(b.load(b.inttoptr(address, _FLOAT.as_pointer()), align=4))
-
-    def _splat(self, value: Any) -> Any:
-        b = self.builder
-        one = b.insert_element(ir.Constant(_LANES, ir.Undefined), value, ir.Constant(_I32, 0))
-        return b.shuffle_vector(one, one, ir.Constant(ir.VectorType(_I32, 16), [0] * 16))
+        return splat(b, b.load(b.inttoptr(address, _FLOAT.as_pointer()), align=4), 16)
 
 
 def _branch(
@@ -112,23 +107,6 @@ def _branch(
     return signature, generate
 
 
-def _fold_row(typing_context: Any, at: Any, decay: Any, key: Any, delta: Any) -> Any:
-    """row = row * decay + key * delta, for the rows at addresses ``at`` and ``delta``."""
-    signature = types.void(types.int64, types.float32, types.float32, types.int64)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        at, decay, key, delta = arguments
-        code = _Branch(builder, SUM, [at, at, at, at, at, decay, at, delta])
-        for code.column in range(0, TILE, 16):
-            pointer = code._lanes(at)
-            product = builder.fmul(builder.load(pointer, align=4), code._splat(decay))
-            change = builder.fmul(code._splat(key), builder.load(code._lanes(delta), align=4))
-            builder.store(builder.fadd(product, change), pointer, align=4)
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
 def _clear_row(typing_context: Any, at: Any) -> Any:
     """row = +0.0."""
 
@@ -151,43 +129,6 @@ def _copy_row(typing_context: Any, to: Any, at: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
-
-
-def _load_float(typing_context: Any, at: Any) -> Any:
-    """The float at an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load(builder.inttoptr(arguments[0], _FLOAT.as_pointer()), align=4)
-
-    return types.float32(types.int64), generate
-
-
-def _store_float(typing_context: Any, at: Any, value: Any) -> Any:
-    """A float to an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], _FLOAT.as_pointer())
-        builder.store(arguments[1], pointer, align=4)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.float32), generate
-
-
-def _widen_row(typing_context: Any, to: Any, array: Any, start: Any) -> Any:
-    """Row ``to`` (an address) = array[start : start + TILE]: float16 bits or floats."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[1])(context, builder, arguments[1])
-        entries = ir.VectorType(array.data.type.pointee, TILE)
-        pointer = builder.gep(array.data, [arguments[2]])
-        values = builder.load(builder.bitcast(pointer, entries.as_pointer()), align=2)
-        if signature.args[1].dtype == types.uint16:
-            values = widen_half(builder, values)
-        row = ir.VectorType(_FLOAT, TILE).as_pointer()
-        builder.store(values, builder.inttoptr(arguments[0], row), align=4)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, array, types.int64), generate
 
 
 def _halving(builder: Any, vectors: int, leaf: Any) -> Any:
@@ -249,23 +190,8 @@ def _row_sum(typing_context: Any, size: Any, x: Any) -> Any:
     return signature, generate
 
 
-def _address(typing_context: Any, array: Any) -> Any:
-    """Where an array's first entry lies."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        return builder.ptrtoint(array.data, _I64)
-
-    return types.int64(array), generate
-
-
 branch: Any = intrinsic(prefer_literal=True)(_branch)
 clear_row: Any = intrinsic(_clear_row)
 copy_row: Any = intrinsic(_copy_row)
-load_float: Any = intrinsic(_load_float)
-store_float: Any = intrinsic(_store_float)
-widen_row: Any = intrinsic(_widen_row)
 row_dot: Any = intrinsic(prefer_literal=True)(_row_dot)
 row_sum: Any = intrinsic(prefer_literal=True)(_row_sum)
-fold_row: Any = intrinsic(_fold_row)
-address: Any = intrinsic(_address)
