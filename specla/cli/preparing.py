@@ -20,8 +20,14 @@ class Prepared:
     seconds: float
 
 
-def prepare_backend(backend: Backend, kinds: Iterable[str] | None, show: Reporter) -> Prepared:
-    """Compile, or read from the disk, what matrices of these GGML types need (None: all types)."""
+def prepare_backend(
+    backend: Backend,
+    kinds: Iterable[str] | None,
+    show: Reporter,
+    caches: Iterable[str] | None = None,
+) -> Prepared:
+    """Compile, or read from the disk, what matrices of these GGML types and KV caches of these
+    types need (None: all types)."""
     if not backend.compiles:
         return Prepared(0, 0, 0.0)
     kept = code_cache(backend)
@@ -36,7 +42,7 @@ def prepare_backend(backend: Backend, kinds: Iterable[str] | None, show: Reporte
         # backends that can name their kernels do it here
         warm_up = getattr(backend, "warm_up", None)
         if warm_up is not None:
-            warm_up(kinds, told)
+            warm_up(kinds, told, caches)
         else:
             backend.prepare(kinds or (), told)
     compiled = kept.USE.compiled - before if kept else kernels

@@ -77,7 +77,7 @@ def run_decode(config: DecodeConfig) -> int:
     trained = job.model.config.context_length
     if job.options.context > trained:
         show.note(f"note: --ctx {job.options.context} is beyond the model's {trained} positions")
-    prepare_backend(job.backend, job.model.matrix_kinds, show)
+    prepare_backend(job.backend, job.model.matrix_kinds, show, [config.kv])
     start = perf_counter()
     with show.step(f"loading {job.model.path}"):
         target = job.model.target(job.backend, job.options)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+
 import numba
 import numpy as np
 import pytest
 from numba.core import types
 from support.arrays import equal
 
-from specla.backends.numba import jit, primitives
+from specla.backends.numba import jit, primitives, warmup
 from specla.backends.numba.backend import NumbaBackend
 from specla.backends.numba.features import LEVELS, supported
 from specla.backends.numba.panels import KINDS
@@ -79,3 +83,29 @@ def test_warm_up_leaves_other_levels_alone() -> None:
     NumbaBackend(level="portable").warm_up(["Q8_0"])
     assert [kernel._compiled for kernel in others] == compiled
     assert product(KINDS["Q8_0"], "portable")._compiled is not None
+
+
+def test_both_processes_of_a_warm_up_have_the_same_list() -> None:
+    """They compile from its two ends, so each must meet what the other has done."""
+    arguments = ("portable", ["Q8_0", "Q6_K"], ["f16"])
+    script = (
+        "from specla.backends.numba import warmup\n"
+        "warmup._tasks = lambda kernels: print([k.name for k in kernels]) or []\n"
+        "warmup.assist()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, json.dumps(arguments)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    ours = [kernel.name for kernel in warmup._kernels(*arguments)]
+    assert done.stdout.strip() == str(ours)
+    assert len(ours) > 20 and len(set(ours)) == len(ours)
+
+
+def test_a_helper_that_fails_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warmup, "usable_cpus", lambda: 2)
+    monkeypatch.setattr(warmup, "WORTH_HELP", 0)
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    assert warmup.warm_up("portable", ["Q8_0"], caches=["f16"]) > 20

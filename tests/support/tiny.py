@@ -24,7 +24,8 @@ def source(name: str, values: np.ndarray, kind: str = "F32") -> WeightSource:
     if kind == "F32":
         data = np.ascontiguousarray(values, dtype=np.float32).view(np.uint8)
     else:
-        data = quantize(np.ascontiguousarray(values), GGMLQuantizationType[kind])
+        # float16 comes as such, everything else as bytes
+        data = quantize(np.ascontiguousarray(values), GGMLQuantizationType[kind]).view(np.uint8)
     return WeightSource(name, kind, rows, cols, data.reshape(rows, -1))
 
 

@@ -56,9 +56,10 @@ class NumbaBackend(PoolKernels, NumpyBackend):
         self,
         kinds: Iterable[str] | None = None,
         report: Callable[[int, int, str], None] | None = None,
+        caches: Iterable[str] | None = None,
     ) -> int:
         """Compile all kernels now: see :func:`~specla.backends.numba.warmup.warm_up`."""
-        return warm_up(self.level, kinds, report)
+        return warm_up(self.level, kinds, report, caches)
 
     def prepare(
         self, kinds: Iterable[str], report: Callable[[int, int], None] | None = None

@@ -136,6 +136,17 @@ class CodeCache:
         """Numba reports this in a dispatcher's statistics."""
         return None if folder() is None else str(folder())
 
+    def has(self, signature: Any) -> bool:
+        """Whether there is a file for a signature: Numba's (arguments, result)."""
+        from numba.core import typing
+        from numba.core.registry import cpu_target
+
+        arguments, result = signature
+        made: Any = typing
+        codegen = cpu_target.target_context.codegen()
+        name = self._file_name(made.signature(result, *arguments), codegen)
+        return any((path / name).exists() for path in folders())
+
     def load_overload(self, signature: Any, target_context: Any) -> Any:
         """The compiled kernel, or None when there is no sound file."""
         # typing information first, as Numba does before it reads a cache

@@ -39,11 +39,12 @@ def choose_level(wanted: str | None = None) -> str:
 
     All levels compute the same bits. Raises OptionError for one that is unknown or can't run here.
     """
+    source = "CPU level" if wanted else VARIABLE
     wanted = wanted or os.environ.get(VARIABLE)
     if not wanted:
         return [level for level in LEVELS if supported(level)][-1]
     if wanted not in LEVELS:
-        raise OptionError(f"CPU level {wanted!r} is unknown; choose one of {', '.join(LEVELS)}")
+        raise OptionError(f"{source} {wanted!r} is unknown; choose one of {', '.join(LEVELS)}")
     if not supported(wanted):
-        raise OptionError(f"CPU level {wanted} isn't supported by this processor; leave it unset")
+        raise OptionError(f"{source} {wanted} isn't supported by this processor; leave it unset")
     return wanted

@@ -104,6 +104,13 @@ class Kernel:
         address: int = self.compile().address
         return address
 
+    @property
+    def kept(self) -> bool:
+        """Whether it is compiled, in this process or on disk."""
+        if self._compiled is not None:
+            return True
+        return self._cache is not None and self._cache.has(_normalize(_ENTRY))
+
     def compile(self) -> Any:
         """Compile now, or read the cache. Returns the compiled function."""
         if self._compiled is None:

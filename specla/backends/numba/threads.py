@@ -28,7 +28,8 @@ class Team:
     def __init__(self, threads: int) -> None:
         self.threads = threads
         self._jobs: list[SimpleQueue[Job | None]] = [SimpleQueue() for _ in range(threads - 1)]
-        self._free = threading.Lock()
+        # not a lock of Python's, which an interrupt could leave taken
+        self._busy = np.zeros(1, np.int64)
         self._process = os.getpid()
         for jobs in self._jobs:
             threading.Thread(
@@ -41,32 +42,27 @@ class Team:
 
         Raises MemoryError if a kernel found no memory for its scratch.
         """
-        alone = self.threads == 1 or self._process != os.getpid()
-        if alone or not self._free.acquire(blocking=False):
-            failures = walker.lead()(address_of(calls), 0, len(calls), 0, 1, address_of(progress))
-        else:
-            try:
-                failures = self._walk_together(calls, counters, progress)
-            finally:
-                self._free.release()
-        if failures:
-            raise MemoryError("no memory for a kernel's scratch")
-
-    def _walk_together(self, calls: Words, counters: Words, progress: Words) -> int:
-        walker.help_out()  # compiled here, not by several workers at once
-        counters.fill(0)
+        threads = self.threads
+        if self._process != os.getpid() or self._busy[0]:
+            threads = 1
         # new for each walk: a worker that comes too late finds itself locked out
-        gates = np.zeros(self.threads + 1, np.int64)
-        for me, jobs in enumerate(self._jobs):
-            jobs.put((calls, counters, gates, self.threads, me))
-        return walker.lead()(
+        gates = np.zeros(threads + 1, np.int64)
+        if threads > 1:
+            walker.help_out()  # compiled here, not by several workers at once
+            counters.fill(0)
+            for me, jobs in enumerate(self._jobs):
+                jobs.put((calls, counters, gates, threads, me))
+        failures = walker.lead()(
             address_of(calls),
             address_of(counters),
             len(calls),
             address_of(gates),
-            self.threads,
+            threads,
+            address_of(self._busy),
             address_of(progress),
         )
+        if failures:
+            raise MemoryError("no memory for a kernel's scratch")
 
 
 def _serve(jobs: SimpleQueue[Job | None]) -> None:

@@ -11,6 +11,7 @@ Memory, all int64:
 * counters [n, 16]: next unit in word 0, finished units in word 8 (apart: two cache lines)
 * gates [threads + 1]: per worker, 0 = not yet here, 1 = at work, 2 = left or locked out; the number
   of the workers' runs that failed; 1 once the caller is here: before that nobody may begin
+* busy: 1 while the workers help somebody; a second caller walks alone
 * progress [2]: 1 once a walk has begun; calls walked to their end. No interrupt can hide these
 
 Every thread computes with the default float control, whatever its library or creator has set.
@@ -96,21 +97,30 @@ def _walk_alone(calls: int, count: int) -> int:
     return failures
 
 
-def _lead(calls: int, counters: int, count: int, gates: int, threads: int, progress: int) -> int:
+@device
+def _walk_together(calls: int, counters: int, count: int, gates: int, threads: int) -> int:
+    put(gates + 8 * threads, 1)
+    failures = _walk(calls, counters, count, threads)
+    for i in range(threads - 1):
+        gate = gates + 8 * i
+        # who isn't here yet needn't come
+        if not exchange(gate, NOT_YET, LEFT):
+            _wait(gate, LEFT)
+    late: int = fetch(gates + 8 * (threads - 1))
+    return failures + late
+
+
+def _lead(
+    calls: int, counters: int, count: int, gates: int, threads: int, busy: int, progress: int
+) -> int:
     """The caller's part. Returns the number of failures once nobody else is at work."""
     before = set_float_control(FLOAT_DEFAULT)
     put(progress, 1)
-    if threads == 1:
-        failures = _walk_alone(calls, count)
+    if threads > 1 and exchange(busy, 0, 1):
+        failures = _walk_together(calls, counters, count, gates, threads)
+        put(busy, 0)
     else:
-        put(gates + 8 * threads, 1)
-        failures = _walk(calls, counters, count, threads)
-        for i in range(threads - 1):
-            gate = gates + 8 * i
-            # who isn't here yet needn't come
-            if not exchange(gate, NOT_YET, LEFT):
-                _wait(gate, LEFT)
-        failures += fetch(gates + 8 * (threads - 1))
+        failures = _walk_alone(calls, count)
     if not failures:  # else nobody may take the arrays for complete
         add(progress + 8, count)
     set_float_control(before)
@@ -143,13 +153,14 @@ def _help(calls: int, counters: int, count: int, gates: int, threads: int, me: i
     return failures
 
 
-_SIGNATURE = "int64(intp, intp, intp, intp, intp, intp)"
+_SIX = "int64(intp, intp, intp, intp, intp, intp)"
+_SEVEN = "int64(intp, intp, intp, intp, intp, intp, intp)"
 
 
 @cache
 def lead() -> Callable[..., int]:
-    """Compiled: lead(calls, counters, count, gates, threads, progress)."""
-    made = compile_entry(_lead, _SIGNATURE, CodeCache(_lead))
+    """Compiled: lead(calls, counters, count, gates, threads, busy, progress)."""
+    made = compile_entry(_lead, _SEVEN, CodeCache(_lead))
     function: Callable[..., int] = made.ctypes
     return function
 
@@ -157,6 +168,6 @@ def lead() -> Callable[..., int]:
 @cache
 def help_out() -> Callable[..., int]:
     """Compiled: help_out(calls, counters, count, gates, threads, me)."""
-    made = compile_entry(_help, _SIGNATURE, CodeCache(_help))
+    made = compile_entry(_help, _SIX, CodeCache(_help))
     function: Callable[..., int] = made.ctypes
     return function
