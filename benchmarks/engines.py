@@ -159,10 +159,16 @@ def llama_cpp(build: Path, model: Path, threads: int, context: int) -> Iterator[
             process.wait()
 
 
+def require_build(build: Path) -> None:
+    """Raise OptionError unless the folder holds a build of llama.cpp."""
+    wanted = (build / "CMakeCache.txt", build / "bin" / "libllama.so")
+    if not all(path.exists() for path in wanted):
+        raise OptionError(f"{build}: no build of llama.cpp (bin/libllama.so); see the docstring")
+
+
 def _compile(build: Path, folder: Path) -> Path:
     cache, libraries = build / "CMakeCache.txt", build.resolve() / "bin"
-    if not cache.is_file() or not (libraries / "libllama.so").exists():
-        raise OptionError(f"{build}: no build of llama.cpp (bin/libllama.so); see the docstring")
+    require_build(build)
     key = "CMAKE_HOME_DIRECTORY:INTERNAL="
     lines = cache.read_text().splitlines()
     source = Path(next(line for line in lines if line.startswith(key))[len(key) :])

@@ -33,7 +33,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from engines import Engine, LlamaCpp, Specla, llama_cpp
+from engines import Engine, LlamaCpp, Specla, llama_cpp, require_build
 from harness import (
     PAUSE,
     Neighbours,
@@ -229,6 +229,7 @@ def main() -> int:
     parser.add_argument("--reference", type=int, default=3, help="tokens to check against NumPy")
     args = parser.parse_args()
     try:
+        require_build(args.llama)  # before minutes of work
         model = open_model(args.model)
         backend = numba_backend(args)
         backend.prepare(model.matrix_kinds)

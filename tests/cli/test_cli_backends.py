@@ -122,7 +122,7 @@ def test_the_cpu_level_can_be_limited(run, model: Path, monkeypatch: pytest.Monk
     assert found["numba"]["level"] == "portable"
     monkeypatch.setenv("SPECLA_CPU_LEVEL", "mmx")
     result = run("decode", model, *DECODE)
-    assert result.code == 2 and "CPU level 'mmx' is unknown" in result.err
+    assert result.code == 2 and "SPECLA_CPU_LEVEL 'mmx' is unknown" in result.err
     found = {entry["name"]: entry for entry in json.loads(run("backends", "--json").out)}
     assert "mmx" in found["numba"]["problem"]
 
