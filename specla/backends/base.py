@@ -81,12 +81,17 @@ class Backend(ABC):
     """Whether :meth:`prepare` has something to do, so that a user should be told."""
 
     def prepare(
-        self, kinds: Iterable[str], report: Callable[[int, int], None] | None = None
-    ) -> None:
+        self,
+        kinds: Iterable[str] | None = None,
+        report: Callable[[int, int, str], None] | None = None,
+        caches: Iterable[str] | None = None,
+    ) -> int:
         """Do now what first use would do: compile kernels. Never needed for a right result.
 
-        kinds: GGML types of the matrices that will be loaded.  report: told (done, in all).
+        kinds: GGML types of the matrices that will be loaded.  caches: types of the KV cache.  None
+        is all.  report: told (done, in all, name of the next).  Returns how many kernels there are.
         """
+        return 0
 
     def step_runner(self) -> StepRunner:
         """A new runner for the steps of one model."""

@@ -31,20 +31,13 @@ def prepare_backend(
     if not backend.compiles:
         return Prepared(0, 0, 0.0)
     kept = code_cache(backend)
-    before, start, kernels = kept.USE.compiled if kept else 0, perf_counter(), 0
+    before, start = kept.USE.compiled if kept else 0, perf_counter()
     with show.step(f"preparing the {backend.name} backend", "kernels") as advance:
 
-        def told(done: int, total: int, name: str = "") -> None:
-            nonlocal kernels
-            kernels = total
+        def told(done: int, total: int, name: str) -> None:
             advance(done, total, name.strip("_"))
 
-        # backends that can name their kernels do it here
-        warm_up = getattr(backend, "warm_up", None)
-        if warm_up is not None:
-            warm_up(kinds, told, caches)
-        else:
-            backend.prepare(kinds or (), told)
+        kernels = backend.prepare(kinds, told, caches)
     compiled = kept.USE.compiled - before if kept else kernels
     for line in kept.troubles() if kept else ():
         show.note(f"note: {line}")

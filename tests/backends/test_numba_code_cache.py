@@ -303,7 +303,7 @@ def test_code_in_a_package_that_cannot_be_written_is_used(package: Path) -> None
     """What an administrator compiled serves everybody: `specla decode` compiles nothing."""
     from specla.backends.numba.backend import NumbaBackend
 
-    NumbaBackend().warm_up(["Q8_0", "F32"])
+    NumbaBackend().prepare(["Q8_0", "F32"])
     numba_folder = package / "specla" / "backends" / "numba"
     numba_folder.chmod(0o755)
     for ours in filter(Path.exists, code_cache.folders()):

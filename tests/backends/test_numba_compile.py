@@ -67,7 +67,7 @@ def test_every_float16_widens_exactly(native: bool, monkeypatch: pytest.MonkeyPa
 @pytest.mark.slow
 def test_warm_up_compiles_everything_a_decode_needs() -> None:
     backend, told = NumbaBackend(), []
-    count = backend.warm_up(["Q8_0", "F32", "Q5_0"], lambda *progress: told.append(progress))
+    count = backend.prepare(["Q8_0", "F32", "Q5_0"], lambda *progress: told.append(progress))
     assert [done for done, _, _ in told] == list(range(count))
     assert {total for _, total, _ in told} == {count}
     assert all(kernel._compiled is not None for kernel in jit.declared())
@@ -80,7 +80,7 @@ def test_warm_up_leaves_other_levels_alone() -> None:
     """Their products may not compile here: LLVM then aborts the whole process."""
     others = [product(KINDS["Q8_0"], level) for level in LEVELS if not supported(level)]
     compiled = [kernel._compiled for kernel in others]
-    NumbaBackend(level="portable").warm_up(["Q8_0"])
+    NumbaBackend(level="portable").prepare(["Q8_0"])
     assert [kernel._compiled for kernel in others] == compiled
     assert product(KINDS["Q8_0"], "portable")._compiled is not None
 

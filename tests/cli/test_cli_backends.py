@@ -149,7 +149,7 @@ class Slow:
 
     name, compiles, level = "slow", True, None
 
-    def warm_up(self, kinds: Any, report: Any) -> int:
+    def prepare(self, kinds: Any, report: Any, caches: Any) -> int:
         for done, kernel in enumerate(["_first", "second", "third"]):
             report(done, 3, kernel)
         return 3

@@ -52,21 +52,13 @@ class NumbaBackend(PoolKernels, NumpyBackend):
             return
         self._rows(embed.embedding(code), out.shape, tokens, weight.source.data, out)
 
-    def warm_up(
+    def prepare(
         self,
         kinds: Iterable[str] | None = None,
         report: Callable[[int, int, str], None] | None = None,
         caches: Iterable[str] | None = None,
     ) -> int:
-        """Compile all kernels now: see :func:`~specla.backends.numba.warmup.warm_up`."""
         return warm_up(self.level, kinds, report, caches)
-
-    def prepare(
-        self, kinds: Iterable[str], report: Callable[[int, int], None] | None = None
-    ) -> None:
-        self.warm_up(
-            kinds, None if report is None else lambda done, total, _name: report(done, total)
-        )
 
     def load(self, source: WeightSource) -> Weight:
         weight = products.load(source, self._launch, self._arena)
