@@ -157,7 +157,10 @@ def test_two_processes_at_once(tmp_path: Path) -> None:
 def test_killed_in_the_middle(tmp_path: Path) -> None:
     """Whatever is there under its name is whole, and the next run goes on from it."""
     warm = (
-        "from specla.backends.numba import jit, backend\nfor k in jit.declared()[::-1]: k.compile()"
+        "from specla.backends.numba import backend, code_cache, jit\n"
+        "first = code_cache.folders()[:1]\n"
+        "code_cache.folders = lambda: first\n"
+        "for k in jit.declared()[::-1]: k.compile()"
     )
     process = subprocess.Popen([sys.executable, "-c", warm], env=_environment(tmp_path))
     deadline = time.monotonic() + 60
