@@ -1,8 +1,9 @@
 """How arguments reach a kernel's machine code: a block of 64-bit words.
 
 One word per argument: an integer, the bits of a float32, or the address of an array's descriptor
-(its data's address, its shape, its strides in bytes). So a call is three words (entry, block,
-units) for whoever walks a step, and the arrays of a recorded call can be exchanged.
+(its data's address, its shape, its strides in bytes). So a call is a few words for whoever walks a
+step (entry, block, units, whether to share them), and the arrays of a recorded call can be
+exchanged.
 """
 
 from __future__ import annotations
