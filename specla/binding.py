@@ -27,8 +27,12 @@ def target_info(target: Qwen35Target, needs: Needs) -> TargetInfo:
         eos_ids=config.eos_ids,
         max_nodes=target.options.max_nodes,
         backend=target.backend,
+        context=target.options.context,
+        features=target.options.features,
+        vocabulary=config.vocabulary,
         embed=target.embed if needs.embeddings else None,
         lm_head=target.lm_head if needs.lm_head else None,
+        parts=target.parts if needs.parts else None,
     )
 
 

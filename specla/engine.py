@@ -211,6 +211,7 @@ class Session:
         view = self._view(budget if max_depth else 0, max_depth)
         with self.stats.timed("draft"):
             tree, kept, refusal = self._draft.propose(view)
+        before = self.stats.step_seconds
         with self.stats.timed("verify"):
             verified = self.target.verify([(self.sequence, tree)])
         acceptance, count = Acceptance((0,), -1), 0
@@ -236,7 +237,7 @@ class Session:
                     break
         finally:
             # also when the consumer closed the generator: what it saw is what is committed
-            self._settle(acceptance, tree, kept, count, refusal)
+            self._settle(acceptance, tree, kept, count, refusal, before)
 
     def _stop_after(self, request: Request, token: int, count: int, remaining: int) -> Stop | None:
         if token in request.stop_ids:
@@ -258,6 +259,7 @@ class Session:
         kept: tuple[int, ...],
         count: int,
         refusal: str | None,
+        before: float,
     ) -> None:
         if not self._opened:
             return
@@ -274,7 +276,9 @@ class Session:
         self.stats.rows += len(tree)
         self.stats.accept_lengths[count] += 1
         accepted = tuple(kept[node] - 1 for node in final.path[1:])
-        outcome = Outcome(accepted, final.bonus, refusal)
+        outcome = Outcome(
+            accepted, final.bonus, refusal, len(tree), self.stats.step_seconds - before
+        )
         with self.stats.timed("draft"):
             self._draft.observe(self._view(0, 0), outcome)
 

@@ -57,6 +57,11 @@ class GenerationStats:
         return sum(t for phase, t in self.seconds.items() if phase != "prefill")
 
     @property
+    def step_seconds(self) -> float:
+        """All time in the target: verify, choice and commit."""
+        return self.seconds["verify"] + self.seconds["choose"] + self.seconds["commit"]
+
+    @property
     def mean_accept_length(self) -> float:
         """Tokens committed per round, root included (1.0 for plain decoding)."""
         committed = sum(length * n for length, n in self.accept_lengths.items())

@@ -1,30 +1,36 @@
-"""Adapters: code that turns a draft into proposals. To add one, register it below."""
+"""Adapters: code that turns a draft into proposals. To add one, name it below."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
+
 from specla.adapters.base import Adapter, adapters
 
-
-def _none() -> type[Adapter]:
-    from specla.adapters.none import NoneAdapter
-
-    return NoneAdapter
-
-
-def _ngram() -> type[Adapter]:
-    from specla.adapters.ngram import NgramAdapter
-
-    return NgramAdapter
-
-
-def _replay() -> type[Adapter]:
-    from specla.adapters.replay import ReplayAdapter
-
-    return ReplayAdapter
+_PLACES = {
+    "adaptive": "adaptive:AdaptiveAdapter",
+    "chain": "chain:ChainAdapter",
+    "ddtree": "ddtree:DdtreeAdapter",
+    "dspark": "dspark:DsparkAdapter",
+    "fallback": "fallback:FallbackAdapter",
+    "mtp": "mtp:MtpAdapter",
+    "ngram": "ngram:NgramAdapter",
+    "none": "none:NoneAdapter",
+    "replay": "replay:ReplayAdapter",
+    "suffix": "suffix:SuffixAdapter",
+}
 
 
-adapters.register("none", _none)
-adapters.register("ngram", _ngram)
-adapters.register("replay", _replay)
+def _loader(place: str) -> Callable[[], type[Adapter]]:
+    def load() -> type[Adapter]:
+        module, name = place.split(":")
+        found: type[Adapter] = getattr(import_module(f"{__name__}.{module}"), name)
+        return found
+
+    return load
+
+
+for _name, _place in _PLACES.items():
+    adapters.register(_name, _loader(_place))
 
 __all__ = ["Adapter", "adapters"]

@@ -9,11 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
 
 from specla.core.proposal import Outcome, Proposal, SequenceView
 from specla.core.registry import Registry
 from specla.errors import OptionError
+
+if TYPE_CHECKING:
+    from specla.models.qwen35.parts import TargetParts
 
 
 @dataclass(frozen=True)
@@ -22,17 +25,25 @@ class Needs:
 
     features: 0-based layers whose output it reads through ``SequenceView.features``.
     embeddings, lm_head: whether it calls ``TargetInfo.embed`` / ``TargetInfo.lm_head``.
+    parts: whether it runs a draft model that shares matrices with the target.
     """
 
     features: tuple[int, ...] = ()
     embeddings: bool = False
     lm_head: bool = False
+    parts: bool = False
 
 
 @dataclass(frozen=True)
 class TargetInfo:
-    """The target as an adapter may know it. ``embed`` and ``lm_head`` work on backend arrays:
-    int32 [N] -> [N, d_model], and [N, d_model] -> [N, vocab]; None unless declared as needed."""
+    """The target as an adapter may know it.
+
+    context: most positions of a sequence.  features: layers that are captured, in the order of
+    ``SequenceView.features``.  vocabulary: digest of the token list, None if the file has none.
+    ``embed`` and ``lm_head`` work on backend arrays: int32 [N] -> [N, d_model], and [N, d_model] ->
+    [N, vocab].  parts: the loaded matrices themselves (models/qwen35/parts.py).  These three are
+    None unless declared as needed.
+    """
 
     architecture: str
     vocab_size: int
@@ -41,8 +52,12 @@ class TargetInfo:
     eos_ids: tuple[int, ...]
     max_nodes: int
     backend: Any
+    context: int = 0
+    features: tuple[int, ...] = ()
+    vocabulary: str | None = None
     embed: Callable[[Any], Any] | None = None
     lm_head: Callable[[Any], Any] | None = None
+    parts: TargetParts | None = None
 
 
 class Adapter(ABC):
@@ -53,6 +68,9 @@ class Adapter(ABC):
     """
 
     Options: ClassVar[type[Any] | None] = None
+
+    deterministic: ClassVar[bool] = True
+    """Whether equal texts give equal proposals; False where time or chance decides."""
 
     def __init__(self, options: Any = None) -> None:
         self.options = options

@@ -85,11 +85,14 @@ class Outcome:
     accepted: indices of the accepted candidates, in path order (numbered as in the proposal).
     bonus: the target's own choice after them, the next root.
     refused: why the proposal was not verified at all, or None.
+    rows: nodes that were verified, root included.  seconds: what verify, choice and commit took.
     """
 
     accepted: tuple[int, ...]
     bonus: int
     refused: str | None = None
+    rows: int = 0
+    seconds: float = field(default=0.0, compare=False)
 
 
 def to_tree(proposal: Proposal, view: SequenceView, *, vocab_size: int, adapter: str) -> Tree:

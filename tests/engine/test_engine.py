@@ -172,7 +172,8 @@ def test_outcomes_name_the_accepted_candidates() -> None:
     with Session(TARGET, adapter, PROMPT) as session:
         list(session.generate(Request(4, GREEDY, budget=9)))
     # three levels of three candidates fit the budget, the right one last in each
-    assert adapter.outcomes[0] == Outcome((2, 5, 8), truth[3], None)
+    assert adapter.outcomes[0] == Outcome((2, 5, 8), truth[3], None, rows=10)
+    assert adapter.outcomes[0].seconds > 0
 
 
 def test_extend_is_a_longer_prompt() -> None:

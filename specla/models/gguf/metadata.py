@@ -6,6 +6,7 @@ import math
 import mmap
 import struct
 from collections.abc import Iterator, Mapping
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -55,6 +56,13 @@ class Metadata(Mapping[str, Any]):
         """Number of items of an array, without decoding it; None if absent or no array."""
         raw = self._values.get(key)
         return raw.count if raw is not None and raw.is_array else None
+
+    def digest(self, key: str) -> str | None:
+        """What tells one array from another, without decoding it; None if absent or no array."""
+        raw = self._values.get(key)
+        if raw is None or not raw.is_array:
+            return None
+        return blake2b(self._data[raw.start : raw.stop], digest_size=16).hexdigest()
 
     def type_name(self, key: str) -> str:
         """Type of a present key's value, such as "uint32" or "array of string"."""

@@ -31,6 +31,7 @@ class Qwen35Config:
     value_dim]; value head h uses key head h % n_key_heads (the file's tiled order).
     attention_layers: per trunk layer, True = full attention, False = Gated DeltaNet.
     eos_ids: token ids that end a text.
+    vocabulary: digest of the token list, by which a draft model's is compared; None without one.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Qwen35Config:
     rms_eps: float
     tied_output: bool
     eos_ids: tuple[int, ...]
+    vocabulary: str | None = None
 
     @property
     def conv_channels(self) -> int:
@@ -108,6 +110,7 @@ def read_config(gguf: GgufFile) -> Qwen35Config:
         rms_eps=keys.positive_float("attention.layer_norm_rms_epsilon"),
         tied_output="output.weight" not in gguf.tensors,
         eos_ids=_eos_ids(gguf.metadata, vocab_size),
+        vocabulary=gguf.metadata.digest("tokenizer.ggml.tokens"),
     )
 
 

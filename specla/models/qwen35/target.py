@@ -24,6 +24,7 @@ from specla.models.qwen35.options import (
     kv_shape,
     recurrent_shape,
 )
+from specla.models.qwen35.parts import TargetParts
 from specla.models.qwen35.rotary import rotary_table
 from specla.models.qwen35.weights import GdnWeights, Qwen35Weights
 from specla.models.sequence import Sequence
@@ -254,6 +255,13 @@ class Qwen35Target:
         return logits
 
     # -- what a draft model may ask for ------------------------------------------------------------
+
+    @property
+    def parts(self) -> TargetParts:
+        """The loaded matrices that a draft model may share."""
+        return TargetParts(
+            self.config, self.options, self.embedding, self.output, self._output_norm
+        )
 
     def embed(self, tokens: Any) -> Any:
         """Embeddings [N, d_model] of backend int32 [N]; a new array. Raises CapacityError for an id

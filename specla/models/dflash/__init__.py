@@ -1,0 +1,1 @@
+"""Block drafters: DFlash, with the heads of DSpark and DFlash2."""
