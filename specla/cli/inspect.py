@@ -9,6 +9,7 @@ import click
 if TYPE_CHECKING:
     from specla.cli.progress import Row
     from specla.models.inspect import ModelReport, StateCost
+    from specla.models.inspect_drafter import DrafterReport
     from specla.models.qwen35.config import Qwen35Config
 
 
@@ -50,7 +51,66 @@ def report_rows(report: ModelReport) -> list[Row]:
         rows += _config_rows(report.config)
     if report.state is not None:
         rows += _state_rows(report.state)
+    if report.drafter is not None:
+        return [*rows, *_drafter_rows(report.drafter), ("served", f"as {report.reason}")]
     return [*rows, ("served", "yes" if report.serves else f"no: {report.reason}")]
+
+
+def _drafter_rows(drafter: DrafterReport) -> list[Row]:
+    layers = ", ".join(map(str, drafter.captured_layers))
+    vocab = _named(drafter.vocab_size)
+    if drafter.draft_vocab_size is not None:
+        vocab += f" (drafts {drafter.draft_vocab_size} of them)"
+    own = [
+        name
+        for name, is_own in (("embedding", drafter.own_embedding), ("head", drafter.own_head))
+        if is_own
+    ]
+    shared = f", its own {' and '.join(own)}" if own else ""
+    return [
+        (
+            "drafter",
+            f"{drafter.kind}, blocks of {_named(drafter.block_size)}, "
+            f"mask token {_named(drafter.mask_token_id)}",
+        ),
+        ("reads", f"{drafter.n_captured} target layers: {layers or 'not named'}"),
+        ("layers", f"{drafter.n_layers}{_block_attention(drafter)}"),
+        ("width", f"{drafter.d_model}, feed-forward {drafter.d_ff}, vocabulary {vocab}{shared}"),
+        (
+            "attention",
+            f"{drafter.n_heads} query and {drafter.n_kv_heads} KV heads of {drafter.head_dim}, "
+            f"RoPE base {_named(drafter.rope_base)}"
+            + (f", scaled: {drafter.rope_scaling}" if drafter.rope_scaling else ""),
+        ),
+        ("heads", _heads(drafter)),
+        ("fits", f"targets of {drafter.fits}"),
+    ]
+
+
+def _named(value: float | None) -> str:
+    return "not named" if value is None else f"{value:.12g}"
+
+
+def _block_attention(drafter: DrafterReport) -> str:
+    kind = "causal" if drafter.causal else "bidirectional"
+    if drafter.window is None:
+        return f", {kind} inside the block"
+    n_sliding = sum(drafter.sliding_layers)
+    return f", {kind} inside the block, {n_sliding} with a window of {drafter.window}"
+
+
+def _heads(drafter: DrafterReport) -> str:
+    parts = []
+    if drafter.markov_rank is not None:
+        parts.append(f"Markov of rank {drafter.markov_rank}")
+    if drafter.confidence_head:
+        parts.append("confidence")
+    if drafter.selector_rank is not None:
+        top_k = "" if drafter.selector_top_k is None else f" over {drafter.selector_top_k}"
+        parts.append(f"selector of rank {drafter.selector_rank}{top_k}")
+    if drafter.first_slot_predicts:
+        parts.append("the root's slot predicts")
+    return ", ".join(parts) or "none"
 
 
 def _config_rows(config: Qwen35Config) -> list[Row]:

@@ -10,6 +10,7 @@ from specla.errors import SpeclaError
 
 if TYPE_CHECKING:
     from specla.models.gguf import GgufFile
+    from specla.models.inspect_drafter import DrafterReport
     from specla.models.qwen35.config import Qwen35Config
 
 
@@ -47,8 +48,9 @@ class ModelReport:
 
     files: all parts.  file_bytes: their size.  parameters: weights of all tensors.
     kinds: GGML type -> usage.  config: the target's fields, or None when it isn't a readable
-    target.  state: memory beside the weights, or None.  tokenizer: model and pre-tokeniser, or
-    None.  serves: whether specla runs it as a target.  reason: why not, one line, or None.
+    target.  drafter: the drafter's facts, or None when it isn't a readable drafter.
+    state: memory beside the weights, or None.  tokenizer: model and pre-tokeniser, or None.
+    serves: whether specla runs it as a target.  reason: why not, one line, or None.
     """
 
     path: str
@@ -61,6 +63,7 @@ class ModelReport:
     kinds: dict[str, KindUsage]
     tokenizer: str | None
     config: Qwen35Config | None
+    drafter: DrafterReport | None
     state: StateCost | None
     serves: bool
     reason: str | None
@@ -76,9 +79,14 @@ def describe(path: str | os.PathLike[str]) -> ModelReport:
     Raises FileFormatError, one line, when it is no sound GGUF file at all.
     """
     from specla.models.gguf import GgufFile
+    from specla.models.inspect_drafter import is_drafter
 
     gguf = GgufFile.open(path)
-    config, reason = _readable(gguf)
+    drafter = config = None
+    if is_drafter(gguf):
+        drafter, reason = _drafter(gguf)
+    else:
+        config, reason = _readable(gguf)
     return ModelReport(
         path=str(gguf.path),
         files=tuple(str(part) for part in gguf.parts),
@@ -90,6 +98,7 @@ def describe(path: str | os.PathLike[str]) -> ModelReport:
         kinds=_kinds(gguf),
         tokenizer=_tokenizer(gguf),
         config=config,
+        drafter=drafter,
         state=None if config is None else state_cost(config),
         serves=reason is None,
         reason=reason,
@@ -109,6 +118,16 @@ def state_cost(config: Qwen35Config) -> StateCost:
         kv_bytes_per_token_f32=kv * 4,
         factor_bytes_per_node=shape.node_bytes,
     )
+
+
+def _drafter(gguf: GgufFile) -> tuple[DrafterReport | None, str | None]:
+    """(facts if readable, reason why the file isn't servable as a target)."""
+    from specla.models.inspect_drafter import describe_drafter
+
+    try:
+        return describe_drafter(gguf), "a drafter; give it to a target with --draft"
+    except SpeclaError as error:
+        return None, str(error).removeprefix(f"{gguf.path}: ")
 
 
 def _readable(gguf: GgufFile) -> tuple[Qwen35Config | None, str | None]:

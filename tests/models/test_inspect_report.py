@@ -50,7 +50,7 @@ def test_parameters_of_the_golden_model(shared_data: Path) -> None:
     [
         ("stories260K.gguf", "llama", "architecture 'llama' is not supported; specla serves"),
         ("ggml-vocab-qwen35.gguf", "qwen2", "architecture 'qwen2' is not supported"),
-        ("golden_draft/b-dspark.gguf", "dflash", "architecture 'dflash' is not supported"),
+        ("golden_draft/b-dspark.gguf", "dflash", "a drafter; give it to a target with --draft"),
         ("golden_draft/b-mtp.gguf", "qwen35", "tensor blk.0.ssm_conv1d.weight is missing"),
     ],
 )

@@ -1,5 +1,7 @@
-"""Converting Hugging Face Qwen3.5 checkpoints to `qwen35` GGUF files."""
+"""Converting Hugging Face checkpoints, Qwen3.5 targets and their drafters, to GGUF files."""
 
-from specla.models.convert.qwen35 import Conversion, convert_qwen35
+from specla.models.convert.checkpoint import convert_checkpoint
+from specla.models.convert.output import Conversion
+from specla.models.convert.qwen35 import convert_qwen35
 
-__all__ = ["Conversion", "convert_qwen35"]
+__all__ = ["Conversion", "convert_checkpoint", "convert_qwen35"]

@@ -12,7 +12,18 @@ from specla.models.qwen35.config import Qwen35Config
 
 _TEXT_TYPES = ("qwen3_5_text",)
 _WRAPPER_TYPES = ("qwen3_5",)
+TARGET_TYPES = _TEXT_TYPES + _WRAPPER_TYPES
 _LAYER_TYPES = {"linear_attention": False, "full_attention": True}
+
+
+@dataclass(frozen=True)
+class TokenIds:
+    """What the tokenizer has to know of config.json: the embedding's rows, and special tokens."""
+
+    vocab_size: int
+    eos_ids: tuple[int, ...]
+    bos_id: int | None
+    pad_id: int | None
 
 
 @dataclass(frozen=True)
@@ -27,6 +38,17 @@ class HfConfig:
     rope_sections: tuple[int, int, int, int]
     bos_id: int | None
     pad_id: int | None
+
+    @property
+    def tokens(self) -> TokenIds:
+        """For the tokenizer."""
+        config = self.config
+        return TokenIds(config.vocab_size, config.eos_ids, self.bos_id, self.pad_id)
+
+
+def looks_like_target(keys: Keys) -> bool:
+    """Whether a config.json is a target's."""
+    return keys.get("model_type") in TARGET_TYPES
 
 
 def read_hf_config(folder: Path, name: str) -> HfConfig:
@@ -64,7 +86,7 @@ def read_hf_config(folder: Path, name: str) -> HfConfig:
         attention_layers=_attention_layers(text, n_layers),
         rms_eps=text.number("rms_norm_eps"),
         tied_output=_tied(text, whole),
-        eos_ids=_eos_ids(text, folder, vocab_size),
+        eos_ids=eos_ids(text, folder, vocab_size),
     )
     for heads, groups in (
         ("num_attention_heads", "num_key_value_heads"),
@@ -73,7 +95,7 @@ def read_hf_config(folder: Path, name: str) -> HfConfig:
         if text.integer(heads) % text.integer(groups):
             text.reject(heads, text.get(heads), f"a multiple of {groups} ({text.get(groups)})")
     return HfConfig(
-        config, sections, _token_id(text, "bos_token_id"), _token_id(text, "pad_token_id")
+        config, sections, token_id(text, "bos_token_id"), token_id(text, "pad_token_id")
     )
 
 
@@ -156,11 +178,13 @@ def _tied(text: Keys, whole: Keys) -> bool:
     return whole.boolean("tie_word_embeddings", False)
 
 
-def _token_id(keys: Keys, key: str) -> int | None:
+def token_id(keys: Keys, key: str) -> int | None:
+    """A token id, None when the key is absent."""
     return None if keys.get(key) is None else keys.integer(key)
 
 
-def _eos_ids(text: Keys, folder: Path, vocab_size: int) -> tuple[int, ...]:
+def eos_ids(text: Keys, folder: Path, vocab_size: int) -> tuple[int, ...]:
+    """Ids that end a text, of generation_config.json (if there) and of config.json, in order."""
     path = folder / "generation_config.json"
     holders = [Keys(path, load_json(path))] if path.exists() else []
     ids: list[int] = []

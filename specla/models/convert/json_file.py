@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -44,6 +43,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _MISSING: Any = object()
+_TINY, _HUGE = 2.0**-126, 3.4e38
 
 
 class Keys:
@@ -62,9 +62,11 @@ class Keys:
         return value
 
     def number(self, key: str, default: float = _MISSING) -> float:
+        """A positive number in float32's range."""
         value = self._value(key, default)
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value) or value <= 0:
+        # what a float32 holds, as GGUF files do
+        if not is_number or not _TINY <= value <= _HUGE:
             self.reject(key, value, "a positive number")
         return float(value)
 
@@ -96,5 +98,5 @@ class Keys:
         if value is not None:
             return value
         if default is _MISSING:
-            fail(self.path, f"{key} is missing; a complete Qwen3.5 configuration is needed")
+            fail(self.path, f"{key} is missing; a complete configuration is needed")
         return default

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from specla.errors import OptionError
-from specla.models.convert.atomic import replacing
-from specla.models.convert.encode import FILE_TYPES, OUTTYPES, kind_for, to_write
+from specla.models.convert.encode import FILE_TYPES, kind_for, to_write
 from specla.models.convert.hf_config import HfConfig, read_hf_config
+from specla.models.convert.output import (
+    Conversion,
+    Progress,
+    Request,
+    check_request,
+    count_kinds,
+    silent,
+    write_model,
+)
 from specla.models.convert.plan import Move, mtp_moves, trunk_moves
 from specla.models.convert.safetensors import SafeTensor, open_checkpoint
 from specla.models.convert.tokenizer import tokenizer_metadata
 from specla.models.gguf import GgufFile
-from specla.models.gguf.text import fail, quoted, shown_path
-from specla.models.gguf.write import TensorToWrite, Value, write_gguf
+from specla.models.gguf.text import fail, quoted
+from specla.models.gguf.write import Value
 from specla.models.qwen35.config import ARCHITECTURE, Qwen35Config, read_config
 from specla.models.qwen35.weights import read_weights
-from specla.regular_file import may_be_replaced
 
 # prefix of the text model, name of the output matrix
 _PREFIXES = (
@@ -34,15 +39,10 @@ _SKIPPED = ("model.visual.", "visual.")
 
 
 @dataclass(frozen=True)
-class Conversion:
-    """What was written. kinds: GGML type -> number of tensors. notes: one line each."""
+class TargetConversion(Conversion):
+    """A written target. config: as read back from the file."""
 
-    path: Path
     config: Qwen35Config
-    n_tensors: int
-    n_bytes: int
-    kinds: dict[str, int]
-    notes: tuple[str, ...]
 
 
 def convert_qwen35(
@@ -55,8 +55,8 @@ def convert_qwen35(
     mtp: bool = True,
     name: str | None = None,
     overwrite: bool = False,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Conversion:
+    progress: Progress = silent,
+) -> TargetConversion:
     """Convert a checkpoint folder (config.json, safetensors, tokenizer.json) to a GGUF file.
 
     outtype: "f32", "f16", "bf16", "q8_0" or "q4_0", the type of the matrices; norms, convolution
@@ -67,38 +67,38 @@ def convert_qwen35(
     The output appears under its name complete or not at all. Raises FileFormatError,
     UnsupportedModelError or OptionError, one line each.
     """
-    folder, output = Path(source_folder), Path(output_path)
-    _check_options(folder, output, outtype, overwrite)
-    hf = read_hf_config(folder, name or folder.resolve().name or ARCHITECTURE)
+    request = Request(
+        Path(source_folder),
+        Path(output_path),
+        outtype,
+        tokenizer is not None,
+        pre,
+        name,
+        overwrite,
+        mtp,
+        progress=progress,
+    )
+    check_request(request)
+    return convert_target(request)
+
+
+def convert_target(request: Request) -> TargetConversion:
+    """`convert_qwen35` for a request that was checked."""
+    folder, outtype = request.folder, request.outtype
+    hf = read_hf_config(folder, request.model_name or ARCHITECTURE)
     tensors = open_checkpoint(folder)
-    moves, sources, notes = _planned(folder, hf.config, tensors, mtp)
+    moves, sources, notes = _planned(folder, hf.config, tensors, request.mtp)
     hf = replace(hf, config=replace(hf.config, n_mtp_layers=_n_mtp(moves, hf.config)))
     metadata = model_metadata(hf, FILE_TYPES[outtype])
-    if tokenizer is None:
-        metadata |= _eos_without_tokenizer(hf)
+    if request.tokenizer:
+        metadata |= tokenizer_metadata(folder, hf.tokens, request.pre)
     else:
-        metadata |= tokenizer_metadata(folder, hf, pre)
+        metadata |= _eos_without_tokenizer(hf)
     planned = [to_write(move, sources[move.source], kind_for(move, outtype)) for move in moves]
-    with replacing(output) as (file, temporary):
-        size = write_gguf(file, metadata, planned, progress)
-        file.flush()
-        config = _check_written(temporary)
-    return Conversion(output, config, len(planned), size, _kinds(planned), tuple(notes))
-
-
-def _check_options(folder: Path, output: Path, outtype: str, overwrite: bool) -> None:
-    if outtype not in OUTTYPES:
-        raise OptionError(f"output type {quoted(outtype)} is unknown; use {', '.join(OUTTYPES)}")
-    if not folder.is_dir():
-        raise OptionError(f"{shown_path(folder)}: no such folder; name a checkpoint folder")
-    if output.is_dir():
-        raise OptionError(f"{shown_path(output)}: is a folder; name a .gguf file")
-    if not may_be_replaced(output):
-        raise OptionError(f"{shown_path(output)}: is no regular file; name another output")
-    if output.exists() and not overwrite:
-        raise OptionError(f"{shown_path(output)}: exists already; remove it or allow overwriting")
-    if not output.parent.is_dir():
-        raise OptionError(f"{shown_path(output.parent)}: no such folder; make it first")
+    size, config = write_model(request, metadata, planned, _read_back)
+    return TargetConversion(
+        request.output, len(planned), size, count_kinds(planned), tuple(notes), config
+    )
 
 
 def _planned(
@@ -220,14 +220,8 @@ def _eos_without_tokenizer(hf: HfConfig) -> dict[str, Value]:
     }
 
 
-def _check_written(path: Path) -> Qwen35Config:
-    """Read the new file back as a target, so that a bad one never gets its name."""
-    gguf = GgufFile.open(path)
+def _read_back(gguf: GgufFile) -> Qwen35Config:
+    """Read the new file as a target."""
     config = read_config(gguf)
     read_weights(gguf, config)
     return config
-
-
-def _kinds(planned: list[TensorToWrite]) -> dict[str, int]:
-    names = [tensor.kind for tensor in planned]
-    return {kind: names.count(kind) for kind in sorted(set(names))}

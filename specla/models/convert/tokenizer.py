@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specla.errors import OptionError, UnsupportedModelError
-from specla.models.convert.hf_config import HfConfig
+from specla.models.convert.hf_config import TokenIds
 from specla.models.convert.json_file import Keys, load_json
 from specla.models.gguf.text import fail, quoted, shown_path
 from specla.models.gguf.write import Value
@@ -31,7 +31,7 @@ class _Vocabulary:
     ids: dict[str, int]
 
 
-def tokenizer_metadata(folder: Path, hf: HfConfig, pre: str | None) -> dict[str, Value]:
+def tokenizer_metadata(folder: Path, ids: TokenIds, pre: str | None) -> dict[str, Value]:
     """GGUF metadata of the tokenizer in a checkpoint folder.
 
     pre: name of the pre-tokeniser, or None to find it from the regular expression in
@@ -51,7 +51,7 @@ def tokenizer_metadata(folder: Path, hf: HfConfig, pre: str | None) -> dict[str,
         raise UnsupportedModelError(
             f"{shown_path(path)}: a {found} model; byte-level BPE is needed"
         )
-    vocabulary = _vocabulary(keys, model, hf.config.vocab_size)
+    vocabulary = _vocabulary(keys, model, ids.vocab_size)
     metadata = {
         f"{_PREFIX}model": Value("str", "gpt2"),
         f"{_PREFIX}pre": Value("str", pre or _pre_tokenizer(keys)),
@@ -59,7 +59,7 @@ def tokenizer_metadata(folder: Path, hf: HfConfig, pre: str | None) -> dict[str,
         f"{_PREFIX}token_type": Value("i32", vocabulary.types),
         f"{_PREFIX}merges": Value("str", _merges(model)),
     }
-    metadata |= _special(folder, hf, vocabulary)
+    metadata |= _special(folder, ids, vocabulary)
     template = _chat_template(folder)
     if template:
         metadata["tokenizer.chat_template"] = Value("str", template)
@@ -138,21 +138,21 @@ def _patterns(node: Any) -> Iterator[str]:
             yield from _patterns(step)
 
 
-def _special(folder: Path, hf: HfConfig, vocabulary: _Vocabulary) -> dict[str, Value]:
+def _special(folder: Path, known: TokenIds, vocabulary: _Vocabulary) -> dict[str, Value]:
     path = folder / "tokenizer_config.json"
     keys = Keys(path, load_json(path) if path.exists() else {})
-    eos = list(hf.config.eos_ids)
+    eos = list(known.eos_ids)
     named = _named_id(keys, "eos_token", vocabulary)
     if named is not None:
         eos = [named, *(token for token in eos if token != named)]
     bos, pad = _named_id(keys, "bos_token", vocabulary), _named_id(keys, "pad_token", vocabulary)
     result = {"add_bos_token": Value("bool", keys.boolean("add_bos_token", False))}
     ids = {
-        "bos_token_id": hf.bos_id if bos is None else bos,
+        "bos_token_id": known.bos_id if bos is None else bos,
         "eos_token_id": eos[0] if eos else None,
         # a second end of text, such as the end of a turn
         "eot_token_id": eos[1] if len(eos) > 1 else None,
-        "padding_token_id": hf.pad_id if pad is None else pad,
+        "padding_token_id": known.pad_id if pad is None else pad,
     }
     result |= {name: Value("u32", token) for name, token in ids.items() if token is not None}
     return {_PREFIX + name: value for name, value in result.items()}

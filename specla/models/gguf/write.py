@@ -11,11 +11,13 @@ from specla.models.gguf.types import TensorType, tensor_types
 
 ALIGNMENT = 32
 _VERSION = 3
-_CODES = {"u32": (4, "<I"), "i32": (5, "<i"), "f32": (6, "<f"), "bool": (7, "<?")}
+_CODES = {"u8": (0, "<B"), "i8": (1, "<b"), "u16": (2, "<H"), "i16": (3, "<h"), "u32": (4, "<I"),
+          "i32": (5, "<i"), "f32": (6, "<f"), "bool": (7, "<?"), "u64": (10, "<Q"),
+          "i64": (11, "<q"), "f64": (12, "<d")}  # fmt: skip
 
 
 class Value(NamedTuple):
-    """A metadata value. kind: "u32", "i32", "f32", "bool" or "str"; a list makes an array."""
+    """A metadata value. kind: "u32", "i32", "f32", "bool", "str", ...; a list makes an array."""
 
     kind: str
     value: int | float | bool | str | Sequence[int] | Sequence[float] | Sequence[str]

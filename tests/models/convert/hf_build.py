@@ -32,9 +32,10 @@ def write_safetensors(path: Path, tensors: dict[str, np.ndarray], dtype: str = "
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     body = b""
     for name, array in tensors.items():
-        raw = to_bytes(array, dtype)
+        kind = "I64" if array.dtype == np.int64 else dtype
+        raw = to_bytes(array, kind)
         header[name] = {
-            "dtype": dtype,
+            "dtype": kind,
             "shape": list(array.shape),
             "data_offsets": [len(body), len(body) + len(raw)],
         }

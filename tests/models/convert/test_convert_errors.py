@@ -98,6 +98,11 @@ CONFIG_CASES: dict[str, tuple[dict[str, Any], type[SpeclaError], str]] = {
         FileFormatError,
         "lm_head.weight is missing, and tie_word_embeddings is false",
     ),
+    "an eps that a float32 can't hold": (
+        {"rms_norm_eps": 1e-200},
+        FileFormatError,
+        "rms_norm_eps is 1e-200",
+    ),
     "infinite eps": ({"rms_norm_eps": float("inf")}, FileFormatError, "rms_norm_eps is inf"),
 }
 
