@@ -12,13 +12,14 @@ from specla.models.qwen35.target import Qwen35Target
 
 def target_info(target: Qwen35Target, needs: Needs) -> TargetInfo:
     """The target as an adapter may know it. Raises OptionError if it can't give what is needed."""
-    missing = [layer for layer in needs.features if layer not in target.options.features]
+    config = target.config
+    wanted = needs.layers(config.n_layers)
+    missing = [layer for layer in wanted if layer not in target.options.features]
     if missing:
         raise OptionError(
             f"the adapter needs features of layers {missing}, which this target does not capture; "
-            f"load it with TargetOptions(features={needs.features})"
+            f"load it with TargetOptions(features={wanted})"
         )
-    config = target.config
     return TargetInfo(
         architecture="qwen35",
         vocab_size=config.vocab_size,

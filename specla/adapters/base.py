@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class Needs:
     """What an adapter must get from the target; checked when it is chosen, not in mid-decode.
 
-    features: 0-based layers whose output it reads through ``SequenceView.features``.
+    features: 0-based layers whose output it reads through ``SequenceView.features``; a negative one
+    counts from the end, so -1 is the last layer of any target.
     embeddings, lm_head: whether it calls ``TargetInfo.embed`` / ``TargetInfo.lm_head``.
     parts: whether it runs a draft model that shares matrices with the target.
     """
@@ -32,6 +33,11 @@ class Needs:
     embeddings: bool = False
     lm_head: bool = False
     parts: bool = False
+
+    def layers(self, n_layers: int) -> tuple[int, ...]:
+        """``features`` for a target of ``n_layers``: each once, none negative that exists."""
+        ids = (n_layers + layer if layer < 0 else layer for layer in self.features)
+        return tuple(dict.fromkeys(ids))
 
 
 @dataclass(frozen=True)

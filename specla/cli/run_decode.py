@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from specla.adapters.base import Adapter, create_adapter
+from specla.adapters.base import Adapter, Needs, create_adapter
 from specla.backends import create_backend
 from specla.backends.base import Backend
 from specla.binding import naming
@@ -97,9 +97,10 @@ def prepare(config: DecodeConfig, show: Reporter) -> Job:
     text = read_prompt(config)
     with naming("adapter", config.adapter):
         adapter = create_adapter(config.adapter, dict(config.adapter_options))
-        features = tuple(adapter.needs().features)
+        needs = adapter.needs()
     model = open_model(config.model or bundled_model())
-    _check_features(config.adapter, features, model)
+    with naming("adapter", config.adapter):
+        features = _captured(config.adapter, needs, model)
     prompt = prompt_tokens(config, text, model.tokenizer)
     options = TargetOptions(
         context=_context(config, model, len(prompt)),
@@ -137,14 +138,16 @@ def _context(config: DecodeConfig, model: ModelFile, prompt_length: int) -> int:
     return context
 
 
-def _check_features(adapter: str, features: tuple[int, ...], model: ModelFile) -> None:
+def _captured(adapter: str, needs: Needs, model: ModelFile) -> tuple[int, ...]:
+    """Layers whose output the target must capture."""
     n_layers = model.config.n_layers
-    for layer in features:
-        if not isinstance(layer, int) or not 0 <= layer < n_layers:
+    for layer in needs.features:
+        if not isinstance(layer, int) or not -n_layers <= layer < n_layers:
             raise OptionError(
                 f"adapter {adapter!r} needs features of layer {layer}; this model has layers "
                 f"0..{n_layers - 1}; use another adapter"
             )
+    return needs.layers(n_layers)
 
 
 def _decode(job: Job, target: Qwen35Target, show: Reporter) -> Decoded:

@@ -23,6 +23,11 @@ def bundled_model() -> Path:
     return Path(str(files("specla") / "data" / "demo-q8_0.gguf"))
 
 
+def bundled_drafter() -> Path:
+    """The draft model of the demo model (DFlash with DSpark's heads), in the same place."""
+    return bundled_model().with_name("demo-drafter-q8_0.gguf")
+
+
 @dataclass(frozen=True)
 class ModelFile:
     """An opened `qwen35` GGUF. Weights stay memory-mapped until a target is made."""

@@ -85,9 +85,19 @@ class Demanding(WildAdapter):
         return Needs(features=(99,))
 
 
+class DemandingFromTheEnd(WildAdapter):
+    def needs(self) -> Needs:
+        return Needs(features=(-1, -3))
+
+
 @pytest.mark.parametrize(
     ("kind", "reason"),
-    [(Unbuildable, "no licence"), (Unfit, "another vocabulary"), (Demanding, "layer 99")],
+    [
+        (Unbuildable, "no licence"),
+        (Unfit, "another vocabulary"),
+        (Demanding, "layer 99"),
+        (DemandingFromTheEnd, "layer -3; this model has layers 0..1"),
+    ],
 )
 def test_an_adapter_that_cannot_be_used_is_named(
     run, model: Path, registered, kind: type[Adapter], reason: str

@@ -180,6 +180,13 @@ class AttentionLayer:
         self.k_norm = backend.upload(weights.k_norm)
         self.ffn = FeedForward(backend, weights.ffn_norm, weights.ffn)
 
+    def remember(self, step: Step, x: Any) -> None:
+        """Only write keys and values of x [N, d_model]: for rows whose output nobody wants."""
+        normed = step.rows("normed", x.shape[-1])
+        step.backend.rms_norm(x, self.norm, step.config.rms_eps, normed)
+        k, v = step.project(normed, (self.k, self.v), ("attn k", "attn v"))
+        self._write(step, k, v)
+
     def forward(self, step: Step, x: Any) -> None:
         """Add to x [N, d_model] in place."""
         backend, config, dim = step.backend, step.config, step.config.head_dim
@@ -190,8 +197,7 @@ class AttentionLayer:
         )
         both = backend.heads(q_and_gate, config.n_heads)  # per head [q | gate]
         q = self._rotated(step, backend.columns(both, 0, dim), self.q_norm, "attn rotated q")
-        k = self._rotated(step, backend.heads(k, config.n_kv_heads), self.k_norm, "attn rotated k")
-        backend.kv_write(k, backend.heads(v, config.n_kv_heads), step.kv, self.index, step.plan)
+        self._write(step, k, v)
         mixed = step.rows("attn out", config.n_heads, dim)
         backend.attention(q, step.kv, self.index, step.plan, dim**-0.5, mixed)
         gated = step.rows("attn gated", config.n_heads * dim)
@@ -200,6 +206,11 @@ class AttentionLayer:
         (out,) = step.project(gated, (self.out,), ("mixed",))
         backend.add(x, out, x)
         self.ffn.forward(step, x)
+
+    def _write(self, step: Step, k: Any, v: Any) -> None:
+        backend, n_heads = step.backend, step.config.n_kv_heads
+        k = self._rotated(step, backend.heads(k, n_heads), self.k_norm, "attn rotated k")
+        backend.kv_write(k, backend.heads(v, n_heads), step.kv, self.index, step.plan)
 
     def _rotated(self, step: Step, x: Any, norm: Any, name: str) -> Any:
         """RMSNorm per head, then rotary position embedding."""

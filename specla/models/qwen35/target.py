@@ -65,6 +65,7 @@ class Qwen35Target:
         tied = weights.output is weights.embedding
         self.output = self.embedding if tied else backend.load(weights.output)
         self._output_norm = backend.upload(weights.output_norm)
+        self._extra = weights.extra
         self._layers = _load_layers(weights, backend)
         self.store = SequenceStore(
             backend,
@@ -260,7 +261,12 @@ class Qwen35Target:
     def parts(self) -> TargetParts:
         """The loaded matrices that a draft model may share."""
         return TargetParts(
-            self.config, self.options, self.embedding, self.output, self._output_norm
+            self.config,
+            self.options,
+            self.embedding,
+            self.output,
+            self._output_norm,
+            self._extra,
         )
 
     def embed(self, tokens: Any) -> Any:

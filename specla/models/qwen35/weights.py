@@ -76,6 +76,7 @@ class Qwen35Weights:
 
     embedding, output: [vocab_size, d_model], one object when tied.
     output_norm: float32 [d_model].  layers: n_layers long.
+    extra: reads the tensors that were skipped; None for weights that come from no file.
     """
 
     config: Qwen35Config
@@ -83,6 +84,7 @@ class Qwen35Weights:
     output: WeightSource
     output_norm: np.ndarray
     layers: tuple[GdnWeights | AttentionWeights, ...]
+    extra: TensorReader | None = None
 
 
 def read_weights(gguf: GgufFile, config: Qwen35Config) -> Qwen35Weights:
@@ -105,6 +107,7 @@ def read_weights(gguf: GgufFile, config: Qwen35Config) -> Qwen35Weights:
             read_attention(reader, config, layer) if attention else read_gdn(reader, config, layer)
             for layer, attention in enumerate(config.attention_layers)
         ),
+        reader,
     )
 
 
