@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 
 from specla.adapters.base import Adapter
-from specla.adapters.guard import GuardedAdapter
+from specla.adapters.guard import GuardedAdapter, read_only
 from specla.binding import bind
 from specla.core.acceptance import Acceptance, cut, walk
 from specla.core.proposal import Outcome, ReadOnly, SequenceView
@@ -141,8 +141,10 @@ class Session:
         if not self._opened:
             return
         self._opened = False
-        self._draft.close(self._view(0, 0))
-        self.target.close(self.sequence)
+        try:
+            self._draft.close(self._view(0, 0))
+        finally:
+            self.target.close(self.sequence)
 
     def __enter__(self) -> Session:
         return self
@@ -291,7 +293,9 @@ class Session:
             prompt_length=self._prompt_length,
             budget=budget,
             max_depth=max_depth,
-            features=lambda start, stop: self.target.features(self.sequence, start, stop),
+            features=lambda start, stop: read_only(
+                self.target.features(self.sequence, start, stop)
+            ),
         )
 
     def _chooser(

@@ -1,18 +1,36 @@
 """Between the engine and an adapter, which is never trusted.
 
 Whatever an adapter returns or raises while decoding, the result here is a valid tree. A bad
-proposal is refused, counted and named; the round then decodes plainly.
+proposal is refused, counted and named; the round then decodes plainly. What may have come from
+outside while the adapter ran passes through: KeyboardInterrupt, and, counted and named all the
+same, SystemExit (a signal handler's) or the cancellation of a task. The session can go on then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from specla.adapters.base import Adapter
 from specla.core.proposal import Outcome, SequenceView, to_tree
 from specla.core.topology import Tree, prune
 from specla.errors import ProposalError
+
+LONGEST_REASON = 300
+
+
+def read_only(array: Any) -> Any:
+    """A backend's array as an adapter may have it: where it is NumPy's, it can't be written.
+
+    Features are views of the target's memory, and other adapters read them too.
+    """
+    if isinstance(array, np.ndarray):
+        array = array.view()
+        array.flags.writeable = False
+    return array
 
 
 class GuardedAdapter:
@@ -53,9 +71,13 @@ class GuardedAdapter:
         try:
             # a copy: what the proposal is measured by must be out of the adapter's reach
             tree = self._tree(self._adapter.propose([replace(view)]), view)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             reason = self._reason("propose", error)
             self._on_refusal(reason)
+            if _from_outside(error):
+                raise
             return lone, (0,), reason
         pruned, kept = prune(tree, view.max_depth)
         return pruned, kept, None
@@ -78,14 +100,32 @@ class GuardedAdapter:
     def _call(self, hook: str, call: Callable[[], None]) -> None:
         try:
             call()
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             self._on_error(self._reason(hook, error))
+            if _from_outside(error):
+                raise
 
-    def _reason(self, hook: str, error: Exception) -> str:
+    def _reason(self, hook: str, error: BaseException) -> str:
         try:
-            reason = " ".join(str(error).split())
+            reason = _one_line(str(error))
         except Exception:
             reason = "(its message can't be shown)"
         if isinstance(error, ProposalError):
             return reason
         return f"adapter {self._name!r} failed in {hook}: {type(error).__name__}: {reason}"
+
+
+def _from_outside(error: BaseException) -> bool:
+    """Whether others than the adapter may have raised it while the adapter ran.
+
+    GeneratorExit is none: it reaches only code that has yielded.
+    """
+    return not isinstance(error, (Exception, GeneratorExit))
+
+
+def _one_line(text: str) -> str:
+    """Short, and harmless on a terminal."""
+    line = " ".join(text[: 4 * LONGEST_REASON].split())[:LONGEST_REASON]
+    return "".join(letter if letter.isprintable() else "?" for letter in line)

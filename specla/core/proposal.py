@@ -123,7 +123,8 @@ def _check_log_probs(log_probs: Sequence[float] | None, count: int) -> None:
         return
     if len(log_probs) != count:
         raise TopologyError(f"{len(log_probs)} log_probs for {count} candidates; give one for each")
-    for i, value in enumerate(log_probs):
+    # islice: its length is its own claim, and it may never end
+    for i, value in enumerate(islice(log_probs, count)):
         number = float(value)
         # a softmax in float32 may exceed 0 by a rounding error
         if math.isnan(number) or number > 1e-3:

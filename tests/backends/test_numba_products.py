@@ -24,24 +24,11 @@ from specla.backends.numba.vector_code import splat
 from specla.backends.numpy.backend import NumpyBackend
 from specla.backends.weights import WeightSource
 from specla.errors import OptionError, UnsupportedModelError
+from specla.testing.kernels.products import SCALES_AT, float_source, random_source
 
 REFERENCE = NumpyBackend()
-SCALES_AT = {"Q8_0": [0], "Q4_0": [0], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208]}
 LEVELS = [level for level in features.LEVELS if features.supported(level)]
 ROWS = st.one_of(st.integers(1, 50), st.sampled_from([16, 32, 48]))
-
-
-def random_source(
-    rng: np.random.Generator, kind: str, rows: int, blocks: int, mood: str
-) -> WeightSource:
-    """Any bits. plain: finite scales of ordinary size; otherwise any float16 at all."""
-    size, size_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[kind]]
-    data = rng.integers(0, 256, (rows, blocks, size_bytes), dtype=np.uint8)
-    for at in SCALES_AT[kind]:
-        if mood != "hostile":
-            scale = rng.standard_normal((rows, blocks, 1)).astype(np.float16)
-            data[:, :, at : at + 2] = scale.view(np.uint8)
-    return WeightSource("w", kind, rows, size * blocks, data.reshape(rows, -1))
 
 
 def rows_of(backend: Any, values: np.ndarray, scale: np.ndarray) -> QuantisedRows:
@@ -144,13 +131,7 @@ def test_repacking_on_two_threads(kind: str, monkeypatch: pytest.MonkeyPatch) ->
 def test_linear_float(kind: str, n: int, rows: int, cols: int, mood: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     w = values(rng, mood, rows, cols)
-    with np.errstate(over="ignore"):
-        data = {
-            "F32": lambda: w,
-            "F16": lambda: w.astype(np.float16),
-            "BF16": lambda: (w.view(np.uint32) >> 16).astype(np.uint16),
-        }[kind]()
-    source = WeightSource("w", kind, rows, cols, data.view(np.uint8).reshape(rows, -1))
+    source = float_source(kind, w)
     x = strided(rng, values(rng, mood, n, cols))
     assert equal(run(NumbaBackend(), source, x), run(REFERENCE, source, x))
 

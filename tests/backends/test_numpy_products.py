@@ -16,9 +16,9 @@ from specla.backends.blocks import NATIVE, unpack
 from specla.backends.numpy import products
 from specla.backends.numpy.backend import NumpyBackend
 from specla.backends.weights import WeightSource
+from specla.testing.kernels.products import SCALES_AT
 
 backend = NumpyBackend()
-SCALES_AT = {"Q8_0": [0], "Q4_0": [0], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208]}
 
 
 def quantised(x: np.ndarray) -> QuantisedRows:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,17 +36,32 @@ def _specla_commands() -> list[str]:
     return [line for line in dict.fromkeys(lines) if line.startswith("specla ")]
 
 
+def _doc(name: str) -> str:
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def _block_with(text: str, words: str) -> str:
+    (code,) = [block for block in _blocks(text, "python") if words in block]
+    return code
+
+
 @pytest.fixture
-def echo_adapter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The README's adapter, installed as the README says."""
-    (code,) = [block for block in _blocks(README, "python") if "class EchoAdapter" in block]
-    assert len(code.strip().splitlines()) <= 30, "the README promises 30 lines"
-    (tmp_path / "my_package.py").write_text(code, encoding="utf-8")
+def announced_adapters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """The adapters of README and guide, installed as these say."""
+    echo = _block_with(README, "class EchoAdapter")
+    bigram = _block_with(_doc("adapters.md"), "class BigramAdapter")
+    for code in (echo, bigram):
+        lines = [line for line in code.splitlines() if line.strip()]
+        assert len(lines) <= 30, "both promise 30 lines"
+    (tmp_path / "my_package.py").write_text(echo + bigram, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    point = EntryPoint("echo", "my_package:EchoAdapter", "specla.adapters")
+    points = [
+        EntryPoint(name, f"my_package:{kind}", "specla.adapters")
+        for name, kind in (("echo", "EchoAdapter"), ("bigram", "BigramAdapter"))
+    ]
     monkeypatch.setattr(
         "specla.core.registry.entry_points",
-        lambda group: [point] if group == "specla.adapters" else [],
+        lambda group: points if group == "specla.adapters" else [],
     )
     yield
     sys.modules.pop("my_package", None)
@@ -53,7 +70,7 @@ def echo_adapter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", _specla_commands())
 def test_commands_run_as_written(
     command: str,
-    echo_adapter: None,
+    announced_adapters: None,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -66,29 +83,36 @@ def test_commands_run_as_written(
         assert "identical to plain decoding" in capsys.readouterr().err
 
 
-def test_the_guides_adapter_works(capsys: pytest.CaptureFixture[str]) -> None:
-    from specla.backends import create_backend
-    from specla.core.sampling import Sampler, SamplingParams
-    from specla.engine import Request, Session
-    from specla.models.load import open_model
-    from specla.models.qwen35.target import TargetOptions
+def test_the_guides_adapter_keeps_the_contract() -> None:
+    from specla.testing import check_adapter
 
-    guide = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
-    (code,) = [block for block in _blocks(guide, "python") if "class BigramAdapter" in block]
-    namespace: dict[str, type] = {}
-    exec(code, namespace)
-    model = open_model(bundled_model())
-    target = model.target(create_backend("numpy"), TargetOptions(context=256))
-    prompt = model.tokenizer.encode("The big dog saw the big dog.", parse_special=False)
-    adapter = namespace["BigramAdapter"]()
-    with Session(target, adapter, prompt) as session:
-        list(session.generate(Request(24, Sampler(SamplingParams()), budget=8)))
-        assert (session.stats.refused, session.stats.adapter_errors) == (0, 0)
-        assert session.stats.mean_accept_length > 1
-        text = [*session.tokens]
-        counts = sum(c.total() for c in adapter.following.popitem()[1].values())
-        assert counts == len(text) - 1, "each pair is learned once"
-        adapter.open(session._view(0, 0))
+    namespace: dict[str, Any] = {}
+    exec(_block_with(_doc("adapters.md"), "class BigramAdapter"), namespace)
+    report = check_adapter(namespace["BigramAdapter"], tokens=8, skip=["cancel"])
+    assert any(figures.accept_length > 1.1 for figures in report.figures)
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("testing-adapters.md", "def test_it_keeps_the_contract"),
+        ("testing-adapters.md", "class Greedy"),
+        ("backends.md", "def test_my_backend"),
+    ],
+)
+def test_the_tests_of_the_guides_pass(page: str, words: str) -> None:
+    namespace: dict[str, Any] = {}
+    exec(_block_with(_doc(page), words), namespace)
+    tests = [value for name, value in namespace.items() if name.startswith("test_")]
+    assert len(tests) == 1
+    tests[0]()
+
+
+def test_the_guides_list_every_check() -> None:
+    from specla.testing import adapter_checks
+
+    listed = re.findall(r"^\| `([a-z._]+)` \|", _doc("testing-adapters.md"), flags=re.MULTILINE)
+    assert listed == adapter_checks.names()
 
 
 def test_there_are_commands_to_run() -> None:
