@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from specla.core.lifecycle import Progress
-from specla.core.plan import StepPlan
+from specla.core.plan import CommitPlan, StepPlan
 
 
 class StepRunner:
@@ -24,7 +24,7 @@ class StepRunner:
     def forget(self) -> None:
         """Before anybody may ask how far the *next* step came: it is untouched."""
 
-    def run(self, key: Hashable, plan: StepPlan, calls: Callable[[], Any]) -> Any:
+    def run(self, key: Hashable, plan: StepPlan | CommitPlan, calls: Callable[[], Any]) -> Any:
         """Make the kernel calls of a step and return what ``calls`` returns.
 
         A runner may remember the calls. Steps with the same ``key``, number of rows and number of

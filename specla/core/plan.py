@@ -97,6 +97,7 @@ class CommitPlan:
     node_offset [B + 1], nodes [M]               distinct entries of the source bank, in path order
     move_offset [B + 1], move_from, move_to [P]  rows of the KV cache and of captured features; per
                                                  sequence both ascend and move_to < move_from
+    Host integers: n_rows = M, n_sequences = B.
     """
 
     slot: Any
@@ -106,6 +107,7 @@ class CommitPlan:
     move_offset: Any
     move_from: Any
     move_to: Any
+    n_rows: int
     n_sequences: int
 
 
@@ -209,5 +211,6 @@ def build_commit_plan(items: Sequence[tuple[int, int, BankMove]]) -> CommitPlan:
         move_offset=_int32([0, *accumulate(map(len, moves))]),
         move_from=_int32([source for source, _ in flat]),
         move_to=_int32([target for _, target in flat]),
+        n_rows=sum(map(len, nodes)),
         n_sequences=len(items),
     )

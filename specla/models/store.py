@@ -59,6 +59,7 @@ class SequenceStore:
         self.pages = PagedCache(backend, self.kv, poison=poison)
         self._free_slots = list(range(recurrent.slots - 1, -1, -1))
         self._poison = poison
+        self._runner = backend.step_runner()
         self._index_buffers: dict[tuple[tuple[str, str], tuple[int, ...]], Any] = {}
         if poison:
             for slot in range(recurrent.slots):
@@ -125,10 +126,13 @@ class SequenceStore:
                 sequence.ledger.end_commit(move)
 
     def _copy_paths(self, plan: CommitPlan) -> None:
-        self.backend.gather(self.recurrent, plan)
-        self.backend.kv_move(self.kv, plan)
-        if self.features is not None:
-            self.backend.feature_move(self.features, plan)
+        def calls() -> None:
+            self.backend.gather(self.recurrent, plan)
+            self.backend.kv_move(self.kv, plan)
+            if self.features is not None:
+                self.backend.feature_move(self.features, plan)
+
+        self._runner.run("commit", plan, calls)
 
     def discard(self, sequence: Sequence) -> None:
         """Drop the verified nodes: the state is what it was before the verify."""

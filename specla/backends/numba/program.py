@@ -19,10 +19,10 @@ from specla.backends.numba.jit import Kernel
 from specla.backends.numba.threads import Team
 from specla.backends.numba.walker import CALL_WORDS, COUNTER_WORDS
 from specla.core.lifecycle import Progress
-from specla.core.plan import StepPlan
+from specla.core.plan import CommitPlan, StepPlan
 
 
-def plan_arrays(plan: StepPlan) -> dict[str, Any]:
+def plan_arrays(plan: StepPlan | CommitPlan) -> dict[str, Any]:
     """The arrays of a plan by name."""
     values = {field.name: getattr(plan, field.name) for field in fields(plan)}
     return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
@@ -95,11 +95,11 @@ class CallList:
 class Program:
     """A recorded step: kernels, and now and then a Python function of the plan between them."""
 
-    def __init__(self, plan: StepPlan) -> None:
+    def __init__(self, plan: StepPlan | CommitPlan) -> None:
         self._arrays = plan_arrays(plan)
         self._names = {id(array): name for name, array in self._arrays.items()}
         self._plan = plan
-        self._parts: list[CallList | Callable[[StepPlan], None]] = []
+        self._parts: list[CallList | Callable[[StepPlan | CommitPlan], None]] = []
         self._exchanged: list[tuple[str, Words]] = []
         self.result: Any = None
 
@@ -115,7 +115,7 @@ class Program:
         """Record a Python function, called with the plan and the plan's arrays of that step."""
         names = self._names
 
-        def call(plan: StepPlan) -> None:
+        def call(plan: StepPlan | CommitPlan) -> None:
             function(
                 *(
                     plan
@@ -149,7 +149,7 @@ class Program:
         for part in self._lists:
             part.reset()
 
-    def run(self, plan: StepPlan, team: Team) -> None:
+    def run(self, plan: StepPlan | CommitPlan, team: Team) -> None:
         """Walk it with another plan of the same number of rows and sequences."""
         for name, descriptor in self._exchanged:
             array = getattr(plan, name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from specla.backends.numba.program import Program
 from specla.backends.steps import StepRunner
 from specla.core.lifecycle import Progress
-from specla.core.plan import StepPlan
+from specla.core.plan import CommitPlan, StepPlan
 
 if TYPE_CHECKING:
     from specla.backends.numba.backend import NumbaBackend
@@ -35,7 +35,7 @@ class RecordedSteps(StepRunner):
     def forget(self) -> None:
         self._current = None
 
-    def run(self, key: Hashable, plan: StepPlan, calls: Callable[[], Any]) -> Any:
+    def run(self, key: Hashable, plan: StepPlan | CommitPlan, calls: Callable[[], Any]) -> Any:
         self.forget()
         key = (key, plan.n_rows, plan.n_sequences)
         program = self._programs.get(key)
