@@ -13,14 +13,15 @@ from contextlib import closing
 from specla.adapters.base import Adapter
 from specla.adapters.guard import GuardedAdapter, read_only
 from specla.binding import bind
-from specla.core.acceptance import Acceptance, cut, walk
+from specla.core.acceptance import Choose
 from specla.core.proposal import Outcome, ReadOnly, SequenceView
 from specla.core.sampling import Sampler
-from specla.core.topology import Tree, as_integers
+from specla.core.topology import as_integers
 from specla.errors import CapacityError, LifecycleError, SpeclaError, TopologyError
 from specla.models.qwen35.target import Qwen35Target, Verified
 from specla.request import DEFAULT_BUDGET, Request, Stop, TokenEvent
 from specla.stats import GenerationStats
+from specla.verification import TreeVerifier, Verifier
 
 __all__ = ["DEFAULT_BUDGET", "Request", "Session", "Stop", "TokenEvent"]
 
@@ -34,6 +35,7 @@ class Session:
     After any stop, the state holds every token but the newest, which is the next root, exactly as
     in plain decoding; :meth:`generate` and :meth:`extend` go on from there.
     on_prefill: told (tokens done, tokens in all) after every chunk of a prefill.
+    verifier: how candidates are verified and the state rolled back (specla/verification.py).
     stop: why the last generation ended, or None.
     Raises CapacityError when the prompt is empty or longer than the context, TopologyError for a
     token that is not in the vocabulary.
@@ -47,6 +49,7 @@ class Session:
         *,
         adapter_name: str = "custom",
         on_prefill: Callable[[int, int], None] | None = None,
+        verifier: type[Verifier] = TreeVerifier,
     ) -> None:
         tokens = self._validated(target, prompt)
         if not tokens:
@@ -77,6 +80,7 @@ class Session:
         self._staged: tuple[int, ...] = ()
         bind(adapter, adapter_name, target)
         self.sequence = target.open()
+        self._verifier = verifier(target, self.sequence, self.stats)
         try:
             self._absorb(tokens[1:])
             self._draft.open(self._view(0, 0))
@@ -144,7 +148,10 @@ class Session:
         try:
             self._draft.close(self._view(0, 0))
         finally:
-            self.target.close(self.sequence)
+            try:
+                self._verifier.close()
+            finally:
+                self.target.close(self.sequence)
 
     def __enter__(self) -> Session:
         return self
@@ -179,13 +186,12 @@ class Session:
             self._running = False
 
     def _take_staged(self) -> None:
-        """Append the tokens that go with the target's last move, exactly once.
+        """Append the tokens that the target's last moves decided, exactly once.
 
-        The state is the judge: an interrupt may fall between its move and these lines, and then
-        the next operation comes here first.
+        The state is the judge of how many: an interrupt may fall between a move and these lines,
+        and then the next operation comes here first.
         """
-        if self._staged and self.sequence.length == len(self._tokens) - 1 + len(self._staged):
-            self._tokens += self._staged
+        self._tokens += self._staged[: self.sequence.length + 1 - len(self._tokens)]
         self._staged = ()
 
     def _require_idle(self, operation: str) -> None:
@@ -195,6 +201,7 @@ class Session:
             raise LifecycleError(
                 f"{operation} while a generation is unfinished; close its generator first"
             )
+        self._verifier.mend()
         self._take_staged()
 
     def _stop_between_rounds(self, request: Request, emitted: int) -> Stop | None:
@@ -213,33 +220,30 @@ class Session:
         view = self._view(budget if max_depth else 0, max_depth)
         with self.stats.timed("draft"):
             tree, kept, refusal = self._draft.propose(view)
-        before = self.stats.step_seconds
-        with self.stats.timed("verify"):
-            verified = self.target.verify([(self.sequence, tree)])
-        acceptance, count = Acceptance((0,), -1), 0
+        before, count, nodes = self.stats.step_seconds, 0, []
+        steps = self._verifier.decisions(
+            tree,
+            lambda verified: self._chooser(request.sampler, verified),
+            logits=request.on_logits is not None,
+        )
         try:
-            with self.stats.timed("choose"):
-                acceptance = walk(tree, self._chooser(request.sampler, verified))
-            emitted = acceptance.emitted(tree)
-            # fetched now: what is verified is valid only until the target's next step
-            rows = [
-                self.target.logits(verified, node)
-                for node in (acceptance.path if request.on_logits is not None else ())
-            ]
-            for token in emitted:
+            for step in steps:
                 position = len(self._tokens) + count
-                if request.on_logits is not None:
-                    request.on_logits(position, rows[count])
-                self.stop = self._stop_after(request, token, count + 1, remaining)
+                if request.on_logits is not None and step.logits is not None:
+                    request.on_logits(position, step.logits)
+                self.stop = self._stop_after(request, step.token, count + 1, remaining)
+                nodes.append(kept[step.node] - 1)
+                self._staged = (*self._staged, step.token)
                 count += 1
-                yield TokenEvent(token, position, self.stop)
+                yield TokenEvent(step.token, position, self.stop)
                 if self._cancelled and self.stop is None:
                     self.stop = Stop.CANCELLED
                 if self.stop is not None:
                     break
         finally:
             # also when the consumer closed the generator: what it saw is what is committed
-            self._settle(acceptance, tree, kept, count, refusal, before)
+            steps.close()
+            self._settle(nodes, count, refusal, before)
 
     def _stop_after(self, request: Request, token: int, count: int, remaining: int) -> Stop | None:
         if token in request.stop_ids:
@@ -250,37 +254,25 @@ class Session:
             return Stop.CANCELLED
         if count == remaining:
             return Stop.MAX_TOKENS
-        if self.sequence.length + count >= self.target.options.context:
+        if len(self._tokens) - 1 + count >= self.target.options.context:
             return Stop.CONTEXT
         return None
 
-    def _settle(
-        self,
-        acceptance: Acceptance,
-        tree: Tree,
-        kept: tuple[int, ...],
-        count: int,
-        refusal: str | None,
-        before: float,
-    ) -> None:
+    def _settle(self, nodes: list[int], count: int, refusal: str | None, before: float) -> None:
+        """nodes: of the path, numbered as in the proposal; the root is -1."""
         if not self._opened:
             return
+        self._verifier.settle(count)
         if count == 0:
-            self.target.discard(self.sequence)
             return
-        final = cut(acceptance, tree, count)
-        self._staged = final.emitted(tree)
-        with self.stats.timed("commit"):
-            self.target.commit(self.sequence, final.path)
+        bonus = self._staged[count - 1]
         self._take_staged()
         self.stats.emitted += count
         self.stats.rounds += 1
-        self.stats.rows += len(tree)
+        self.stats.rows += self._verifier.rows
         self.stats.accept_lengths[count] += 1
-        accepted = tuple(kept[node] - 1 for node in final.path[1:])
-        outcome = Outcome(
-            accepted, final.bonus, refusal, len(tree), self.stats.step_seconds - before
-        )
+        seconds = self.stats.step_seconds - before
+        outcome = Outcome(tuple(nodes[1:count]), bonus, refusal, self._verifier.rows, seconds)
         with self.stats.timed("draft"):
             self._draft.observe(self._view(0, 0), outcome)
 
@@ -298,9 +290,7 @@ class Session:
             ),
         )
 
-    def _chooser(
-        self, sampler: Sampler, verified: Verified
-    ) -> Callable[[int, tuple[int, ...]], int]:
+    def _chooser(self, sampler: Sampler, verified: Verified) -> Choose:
         """The target's choice at a node, asking the device for no more than the sampler needs."""
         vocab = self.target.config.vocab_size
         top = sampler.top_needed(vocab)

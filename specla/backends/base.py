@@ -79,6 +79,9 @@ class Backend(ABC):
     name: str
     compiles: bool = False
     """Whether :meth:`prepare` has something to do, so that a user should be told."""
+    verifies_trees: bool = True
+    """Whether ``verify`` steps may have more than one row per sequence; without that, decoding is
+    plain."""
 
     def prepare(
         self,

@@ -10,10 +10,12 @@ import click
 
 @dataclass(frozen=True)
 class Entry:
-    """One adapter. options: name -> default (None: must be given). problem: why it can't load."""
+    """One adapter. needs: in words.  options: name -> default (None: must be given).
+    problem: why it can't load."""
 
     name: str
     origin: str
+    needs: str
     options: dict[str, Any]
     required: tuple[str, ...]
     problem: str | None = None
@@ -31,8 +33,8 @@ def command(as_json: bool) -> None:
     if as_json:
         write_json([vars(entry) for entry in entries])
         return
-    rows = [(e.name, e.origin, e.problem or _options(e)) for e in entries]
-    write_table(("adapter", "from", "options (--adapter-opt)"), rows)
+    rows = [(e.name, e.origin, e.needs, e.problem or _options(e)) for e in entries]
+    write_table(("adapter", "from", "needs", "options (--adapter-opt)"), rows)
 
 
 def listed() -> list[Entry]:
@@ -47,16 +49,48 @@ def _entry(name: str) -> Entry:
     from specla.errors import SpeclaError
 
     try:
-        schema = getattr(adapters.get(name), "Options", None)
+        kind = adapters.get(name)
+        schema = getattr(kind, "Options", None)
     except SpeclaError as error:
-        return Entry(name, adapters.origin(name), {}, (), str(error))
+        return Entry(name, adapters.origin(name), "unknown", {}, (), str(error))
     known = fields(schema) if schema is not None else ()
     options = {field.name: _default(field) for field in known}
-    required = tuple(field.name for field in known if _is_required(field))
-    return Entry(name, adapters.origin(name), options, required)
+    required = tuple(field.name for field in known if is_required(field))
+    return Entry(name, adapters.origin(name), _needs(kind, options, required), options, required)
 
 
-def _is_required(field: Field[Any]) -> bool:
+def _needs(kind: type[Any], options: dict[str, Any], required: tuple[str, ...]) -> str:
+    """What an adapter can't work without, in words."""
+    from specla.adapters.combinator import Combinator
+
+    if isinstance(kind, type) and issubclass(kind, Combinator):
+        return "other adapters"
+    words = []
+    if "draft" in options:
+        words.append("draft file" if "draft" in required else "draft file or the target's layer")
+    if "draft" in required and "block" in options:
+        words.append("features of the draft's layers")
+    elif not required:
+        words += _features(kind)
+    return ", ".join(words) or "nothing"
+
+
+def _features(kind: type[Any]) -> list[str]:
+    """The layers that an adapter of default options reads."""
+    try:
+        schema = kind.Options
+        layers = kind(schema() if schema is not None else None).needs().features
+    except Exception:  # a third party's code may fail in any way, and this is only a list
+        return []
+    if not layers:
+        return []
+    if layers == (-1,):
+        return ["features of the last layer"]
+    return [f"features of layers {', '.join(map(str, layers))}"]
+
+
+def is_required(field: Field[Any]) -> bool:
+    """Whether an option has no default."""
     return field.default is MISSING and field.default_factory is MISSING
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -41,11 +42,41 @@ from specla.cli.output import is_terminal
 @click.option(
     "--special", is_flag=True, help="Names of special tokens in a raw prompt are the tokens."
 )
-@click.option("--adapter", default="ngram", metavar="NAME", help="Who proposes; none is plain.")
+@click.option(
+    "--draft", metavar="FILE", help="Draft model: a DFlash, DSpark, qwen35 or MTP GGUF file."
+)
+@click.option(
+    "--specla/--no-specla",
+    default=None,
+    help="Ask for SpecLA by name: a draft, trees, fast rollback.",
+)
+@click.option(
+    "--adapter",
+    default="auto",
+    metavar="NAME",
+    help="Who proposes: a name, or an expression such as adaptive(suffix); none is plain.",
+)
 @click.option(
     "--adapter-opt", multiple=True, metavar="KEY=VALUE", help="See 'specla adapters'. Repeatable."
 )
-@click.option("--budget", type=int, default=22, help="Most candidates per round.")
+@click.option("--budget", type=int, metavar="N", help="Most candidates per round.  [default: 22]")
+@click.option("--ddtree-budget", type=int, metavar="N", help="The same, by its older name.")
+@click.option(
+    "--ddtree-tau", type=float, metavar="T", help="Drop paths so far below the best.  [default: 6]"
+)
+@click.option(
+    "--specla-top-k", type=int, metavar="K", help="Children per node, with --specla.  [default: 4]"
+)
+@click.option(
+    "--draft-swa", type=int, metavar="N", help="The draft's sliding window, in positions."
+)
+@click.option("--draft-block-size", type=int, metavar="N", help="The draft's block, root included.")
+@click.option(
+    "--no-fast-rollback", is_flag=True, help="Roll back by snapshot and replay: slower, same bytes."
+)
+@click.option(
+    "--seq-verify", is_flag=True, help="Verify candidates one by one: slower, same bytes."
+)
 @click.option("--backend", default="auto", metavar="NAME", help="See 'specla backends'.")
 @click.option(
     "--threads",
@@ -81,7 +112,7 @@ for _parameter in command.params:
 
 def _config(given: dict[str, Any]) -> Any:
     """The options as a DecodeConfig. Raises OptionError."""
-    from specla.cli.decode_config import DecodeConfig, key_values, logit_bias
+    from specla.cli.decode_config import DecodeConfig, logit_bias
     from specla.core.sampling import SamplingParams
 
     file = given["file"]
@@ -108,9 +139,7 @@ def _config(given: dict[str, Any]) -> Any:
             logit_bias=logit_bias(given["logit_bias"]),
         ),
         stop=given["stop"],
-        adapter=given["adapter"],
-        adapter_options=key_values("--adapter-opt", given["adapter_opt"]),
-        budget=given["budget"],
+        flags=_flags(given),
         backend=given["backend"],
         threads=given["threads"],
         context=given["ctx"],
@@ -119,4 +148,26 @@ def _config(given: dict[str, Any]) -> Any:
         check=given["check"],
         json=given["as_json"],
         quiet=given["quiet"],
+    )
+
+
+def _flags(given: dict[str, Any]) -> Any:
+    """The options that speak of speculation. Raises OptionError."""
+    from specla.cli.decode_config import key_values
+    from specla.cli.speculation_flags import Environment, SpeculationFlags
+
+    return SpeculationFlags(
+        adapter=given["adapter"],
+        adapter_options=key_values("--adapter-opt", given["adapter_opt"]),
+        draft=given["draft"],
+        specla=given["specla"],
+        budget=given["budget"],
+        ddtree_budget=given["ddtree_budget"],
+        tau=given["ddtree_tau"],
+        top_k=given["specla_top_k"],
+        window=given["draft_swa"],
+        block=given["draft_block_size"],
+        fast_rollback=not given["no_fast_rollback"],
+        seq_verify=given["seq_verify"],
+        environment=Environment.read(os.environ),
     )

@@ -6,15 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specla.adapters import adapters
-from specla.adapters.base import parse_options
 from specla.backends import backends
 from specla.backends.options import MOST_THREADS
+from specla.cli.draft_file import check_early
+from specla.cli.speculation_flags import SpeculationFlags, check_range
 from specla.core.sampling import SamplingParams
 from specla.errors import OptionError
 
 DEFAULT_CONTEXT = 4096
-MAX_BUDGET = 4095
 MAX_CHUNK = 4096
 MAX_CONTEXT = 1 << 24
 MAX_TOKENS = 2**31 - 1
@@ -27,8 +26,8 @@ class DecodeConfig:
     model: GGUF file, None for the bundled one.  text, file: the prompt, exactly one of them; the
     file "-" is standard input.  chat: the prompt is a user's message, ``system`` the one before
     it.  special: names of special tokens in the prompt stand for the tokens.  context: positions,
-    None for the model's own up to 4096.  threads: None for the default.  Other fields as the
-    options of the same name.
+    None for the model's own up to 4096.  threads: None for the default.  flags: all that concerns
+    speculation.  Other fields as the options of the same name.
 
     Raises OptionError, one line, for anything that can't work whatever the model is.
     """
@@ -42,9 +41,7 @@ class DecodeConfig:
     max_tokens: int = 128
     sampling: SamplingParams = field(default_factory=SamplingParams)
     stop: tuple[str, ...] = ()
-    adapter: str = "ngram"
-    adapter_options: tuple[tuple[str, str], ...] = ()
-    budget: int = 22
+    flags: SpeculationFlags = field(default_factory=SpeculationFlags)
     backend: str = "auto"
     threads: int | None = None
     context: int | None = None
@@ -56,19 +53,17 @@ class DecodeConfig:
 
     def __post_init__(self) -> None:
         self._check_prompt()
-        _check_range("--max-tokens", self.max_tokens, 0, MAX_TOKENS)
-        _check_range("--budget", self.budget, 0, MAX_BUDGET)
-        _check_range("--chunk", self.chunk, 1, MAX_CHUNK)
+        check_range("--max-tokens", self.max_tokens, 0, MAX_TOKENS)
+        check_range("--chunk", self.chunk, 1, MAX_CHUNK)
         check_threads(self.threads)
         if self.context is not None:
-            _check_range("--ctx", self.context, 2, MAX_CONTEXT)
+            check_range("--ctx", self.context, 2, MAX_CONTEXT)
         if self.kv not in ("f16", "f32"):
             raise OptionError(f"--kv is {self.kv!r}; use f16 or f32")
         self._check_stops()
         if self.backend != "auto":
             backends.origin(self.backend)
-        # names and values are checked now; the adapter itself is made when the model is open
-        parse_options(self.adapter, adapters.get(self.adapter).Options, dict(self.adapter_options))
+        check_early(self.flags, self.model)
 
     def _check_prompt(self) -> None:
         if self.text is not None and self.file is not None:
@@ -104,12 +99,14 @@ class DecodeConfig:
             "penalty_window": sampling.penalty_window,
             "logit_bias": [list(pair) for pair in _pairs(sampling)],
             "stop": list(self.stop),
-            "adapter": self.adapter,
-            "adapter_options": dict(self.adapter_options),
-            "budget": self.budget,
             "chunk": self.chunk,
             "kv": self.kv,
         }
+
+    @property
+    def budget(self) -> int:
+        """Most candidates per round."""
+        return self.flags.most_candidates
 
     @property
     def biased_tokens(self) -> tuple[int, ...]:
@@ -120,7 +117,7 @@ class DecodeConfig:
 def check_threads(threads: int | None) -> None:
     """Raise OptionError for a number of threads that can't be; None leaves it open."""
     if threads is not None:
-        _check_range("--threads", threads, 1, MOST_THREADS)
+        check_range("--threads", threads, 1, MOST_THREADS)
 
 
 def key_values(option: str, given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
@@ -152,8 +149,3 @@ def logit_bias(given: tuple[str, ...]) -> tuple[tuple[int, float], ...]:
 def _pairs(sampling: SamplingParams) -> tuple[tuple[int, float], ...]:
     # SamplingParams stores pairs, whatever it was given
     return tuple((int(token), float(bias)) for token, bias in sampling.logit_bias)  # type: ignore[misc]
-
-
-def _check_range(option: str, value: int, low: int, high: int) -> None:
-    if not low <= value <= high:
-        raise OptionError(f"{option} is {value}; it must be {low}..{high}")

@@ -2,54 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from specla.adapters.base import Adapter, Needs, create_adapter
-from specla.backends import create_backend
-from specla.backends.base import Backend
-from specla.binding import naming
 from specla.check import MismatchError, Trace, compare, plain_decode
-from specla.cli.decode_config import DEFAULT_CONTEXT, DecodeConfig
+from specla.cli.decode_config import DecodeConfig
 from specla.cli.interrupt import Interrupt
-from specla.cli.memory import check_memory
+from specla.cli.job import Job, prepare
 from specla.cli.outcome import DONE, INTERRUPTED, DifferenceError
 from specla.cli.output import is_terminal, utf8_stdout, write_json, write_text
 from specla.cli.preparing import prepare_backend
 from specla.cli.progress import Reporter, reporter
-from specla.cli.prompt import prompt_tokens, read_prompt
 from specla.cli.summary import summary_rows, tokens
 from specla.core.sampling import Sampler
 from specla.engine import Request, Session, Stop
-from specla.errors import CapacityError, OptionError
-from specla.models.load import ModelFile, bundled_model, open_model
-from specla.models.qwen35.target import Qwen35Target, TargetOptions
+from specla.models.qwen35.target import Qwen35Target
 from specla.text import TextStream
-
-
-@dataclass(frozen=True)
-class Job:
-    """All that a run needs, checked against the model, before the weights are loaded."""
-
-    config: DecodeConfig
-    model: ModelFile
-    backend: Backend
-    adapter: Adapter
-    prompt: list[int]
-    options: TargetOptions
-
-    def settings(self) -> dict[str, Any]:
-        """The settings as they came out, as JSON-able values."""
-        return {
-            **self.config.settings(),
-            "model": str(self.model.path),
-            "backend": self.backend.name,
-            "threads": getattr(self.backend, "threads", 1),
-            "cpu_level": getattr(self.backend, "level", None),
-            "context": self.options.context,
-        }
 
 
 @dataclass(frozen=True)
@@ -92,71 +63,18 @@ def run_decode(config: DecodeConfig) -> int:
     return INTERRUPTED if decoded.interrupted else DONE
 
 
-def prepare(config: DecodeConfig, show: Reporter) -> Job:
-    """Read the prompt, open the model and check the settings against it; loads no weights."""
-    text = read_prompt(config)
-    with naming("adapter", config.adapter):
-        adapter = create_adapter(config.adapter, dict(config.adapter_options))
-        needs = adapter.needs()
-    model = open_model(config.model or bundled_model())
-    with naming("adapter", config.adapter):
-        features = _captured(config.adapter, needs, model)
-    prompt = prompt_tokens(config, text, model.tokenizer)
-    options = TargetOptions(
-        context=_context(config, model, len(prompt)),
-        max_nodes=config.budget + 1,
-        chunk=config.chunk,
-        kv=config.kv,
-        features=features,
-    )
-    for token in config.biased_tokens:
-        if token >= model.config.vocab_size:
-            raise OptionError(
-                f"--logit-bias names token {token}; this model has tokens "
-                f"0..{model.config.vocab_size - 1}"
-            )
-    check_memory(model.config, options)
-    with naming("backend", config.backend):
-        backend = create_backend(
-            config.backend,
-            threads=config.threads,
-            model_bytes=model.weight_bytes,
-            note=lambda line: show.note(f"note: {line}"),
-        )
-    return Job(config, model, backend, adapter, prompt, options)
-
-
-def _context(config: DecodeConfig, model: ModelFile, prompt_length: int) -> int:
-    context = config.context
-    if context is None:
-        context = max(min(DEFAULT_CONTEXT, model.config.context_length), 2)
-    if prompt_length > context:
-        raise CapacityError(
-            f"the prompt has {prompt_length} tokens, more than the context of {context}; "
-            f"shorten it or raise --ctx"
-        )
-    return context
-
-
-def _captured(adapter: str, needs: Needs, model: ModelFile) -> tuple[int, ...]:
-    """Layers whose output the target must capture."""
-    n_layers = model.config.n_layers
-    for layer in needs.features:
-        if not isinstance(layer, int) or not -n_layers <= layer < n_layers:
-            raise OptionError(
-                f"adapter {adapter!r} needs features of layer {layer}; this model has layers "
-                f"0..{n_layers - 1}; use another adapter"
-            )
-    return needs.layers(n_layers)
-
-
 def _decode(job: Job, target: Qwen35Target, show: Reporter) -> Decoded:
     config = job.config
     with show.step(f"prefill of {tokens(len(job.prompt) - 1)}", "tokens") as advance:
         if len(job.prompt) > 1:
             advance(0, len(job.prompt) - 1)
         session = Session(
-            target, job.adapter, job.prompt, adapter_name=config.adapter, on_prefill=advance
+            target,
+            job.adapter,
+            job.prompt,
+            adapter_name=job.speculation.adapter,
+            on_prefill=advance,
+            verifier=job.speculation.verifier,
         )
     trace = Trace() if config.check else None
     stream = TextStream(job.model.tokenizer, config.stop)
@@ -254,5 +172,15 @@ def _report(job: Job, decoded: Decoded, compared: int | MismatchError | None) ->
         "stop_string": decoded.matched,
         "stats": decoded.stats,
         "settings": job.settings(),
+        "adapter_report": _adapter_report(job),
         "check": check,
     }
+
+
+def _adapter_report(job: Job) -> dict[str, Any]:
+    """What the adapter says of itself; whatever it says is no reason to lose the rest."""
+    try:
+        report: dict[str, Any] = json.loads(json.dumps(job.adapter.report(), default=str))
+        return report
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}

@@ -16,6 +16,7 @@ def summary_rows(
     """stats: ``GenerationStats.report()``.  settings: as in the JSON output.  stop: the reason."""
     rows = [
         ("adapter", f"{settings['adapter']}, budget {settings['budget']}"),
+        *_speculation(settings),
         ("backend", f"{_backend(settings)}, context {settings['context']}, KV {settings['kv']}"),
         ("load", f"{load_seconds:.2f} s"),
         ("prefill", _speed(tokens(stats["prefilled_tokens"]), stats["prefill_tokens_per_second"])),
@@ -37,6 +38,20 @@ def summary_rows(
         failed = f"{stats['adapter_errors']} calls; the last one: {stats['last_adapter_error']}"
         rows.append(("adapter errors", failed))
     rows.append(("stop", stop))
+    return rows
+
+
+def _speculation(settings: Mapping[str, Any]) -> list[Row]:
+    """What is worth a line: the draft, the options of every adapter, another kind of verify."""
+    rows = [("draft", str(settings["draft"]))] if settings["draft"] else []
+    options = [
+        f"{name} " + " ".join(f"{key}={value}" for key, value in values.items() if key != "draft")
+        for name, values in settings["adapter_options"].items()
+    ]
+    if options:
+        rows.append(("options", "; ".join(options)))
+    if settings["verification"] != "tree":
+        rows.append(("verification", settings["verification"]))
     return rows
 
 

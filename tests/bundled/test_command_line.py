@@ -43,6 +43,21 @@ def test_check_passes(
     assert "check: 12 tokens, their logits and the state identical to plain decoding" in message
 
 
+@pytest.mark.parametrize("option", ["--no-fast-rollback", "--seq-verify"])
+@pytest.mark.parametrize("sampling", [(), SAMPLED], ids=["greedy", "sampled"])
+def test_check_passes_with_other_ways_to_verify(
+    option: str, sampling: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["decode", *PROMPT, *sampling, "--json", "--quiet"]
+    assert main([*argv, "--adapter", "none"]) == 0
+    recording = tmp_path / "right.json"
+    recording.write_text(capsys.readouterr().out)
+    argv += ["--adapter", "replay", "--adapter-opt", f"path={recording}"]
+    assert main([*argv, "--adapter-opt", "branch=3", "--check", option]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["check"]["identical"] and found["stats"]["mean_accept_length"] == 6
+
+
 def test_the_package_stays_small() -> None:
     assert bundled_model().stat().st_size <= 12_000_000
 

@@ -125,7 +125,7 @@ OPTIONS: dict[str, Case] = {
     "prompt that isn't UTF-8": (["{m}", "-p", "a\udcffb"], "UTF-8"),
     "prompt longer than the context": (["{m}", "-p", "z" * 300], "300"),
     "prompt longer than --ctx": (["{m}", "-p", "zyzy", "--ctx", "3"], "--ctx"),
-    "unknown adapter": (["{m}", "-p", "x", "--adapter", "oracle"], "ngram, none, replay"),
+    "unknown adapter": (["{m}", "-p", "x", "--adapter", "oracle"], "adaptive, chain"),
     "unknown backend": (["{m}", "-p", "x", "--backend", "abacus"], "numpy"),
     "no thread": (["{m}", "-p", "x", "--threads", "0"], "--threads is 0; it must be 1..256"),
     "too many threads": (["{m}", "-p", "x", "--threads", "257"], "--threads is 257"),
@@ -134,8 +134,8 @@ OPTIONS: dict[str, Case] = {
         ["{m}", "-p", "x", "--backend", "numpy", "--threads", "2"], "backend numpy computes on one"
     ),
     "unknown adapter option": (["{m}", "-p", "x", "--adapter-opt", "colour=red"], "colour"),
-    "bad adapter option value": (["{m}", "-p", "x", "--adapter-opt", "max_match=red"], "'red'"),
-    "adapter option out of range": (["{m}", "-p", "x", "--adapter-opt", "max_match=0"], "1 to"),
+    "bad adapter option value": (["{m}", "-p", "x", "--adapter-opt", "min_match=red"], "'red'"),
+    "adapter option out of range": (["{m}", "-p", "x", "--adapter-opt", "min_match=0"], "1 to"),
     "adapter option without value": (["{m}", "-p", "x", "--adapter-opt", "max_match"], "KEY=VALUE"),
     "adapter option twice": (
         ["{m}", "-p", "x", "--adapter-opt", "max_match=3", "--adapter-opt", "max_match=4"], "twice"
@@ -297,14 +297,14 @@ def _raises(error: BaseException) -> Callable[..., Any]:
 
 
 def test_out_of_memory(run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specla.cli.run_decode.open_model", _raises(MemoryError("4 GiB")))
+    monkeypatch.setattr("specla.cli.job.open_model", _raises(MemoryError("4 GiB")))
     assert_refused(run("decode", model, "-p", "x"), "not enough memory (4 GiB)")
 
 
 def test_a_defect_is_one_line_with_the_way_to_more(
     run, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("specla.cli.run_decode.open_model", _raises(KeyError("a\nb")))
+    monkeypatch.setattr("specla.cli.job.open_model", _raises(KeyError("a\nb")))
     result = run("decode", model, "-p", "x")
     assert result.code == 70 and result.out == ""
     assert len(result.err.splitlines()) == 1
@@ -314,6 +314,6 @@ def test_a_defect_is_one_line_with_the_way_to_more(
 
 
 def test_an_interrupt_while_loading(run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specla.cli.run_decode.open_model", _raises(KeyboardInterrupt()))
+    monkeypatch.setattr("specla.cli.job.open_model", _raises(KeyboardInterrupt()))
     result = run("decode", model, "-p", "x")
     assert (result.code, result.out, result.err) == (130, "", "")

@@ -31,7 +31,9 @@ def test_the_report(run, model: Path) -> None:
     settings = found["settings"]
     assert (settings["temperature"], settings["top_k"], settings["seed"]) == (0.9, 40, 7)
     assert (settings["backend"], settings["context"], settings["kv"]) == ("numba", 256, "f16")
-    assert (settings["adapter"], settings["budget"]) == ("ngram", 22)
+    assert (settings["adapter"], settings["budget"]) == ("adaptive(suffix)", 22)
+    assert settings["adapter_options"]["suffix"]["min_match"] == 2
+    assert isinstance(found["adapter_report"], dict)
 
 
 def test_every_sampling_option_reaches_the_sampler(run, model: Path) -> None:
@@ -78,7 +80,8 @@ def test_a_good_draft_is_accepted_and_the_text_the_same(run, model: Path, tmp_pa
     assert found["tokens"] == json.loads(plain)["tokens"]
     assert found["check"]["identical"]
     assert found["stats"]["mean_accept_length"] > 2
-    assert found["settings"]["adapter_options"] == {"path": str(recording), "branch": "2"}
+    options = found["settings"]["adapter_options"]["replay"]
+    assert (options["path"], options["branch"], options["error"]) == (str(recording), 2, 0.0)
 
 
 @pytest.mark.parametrize("length", [1, 2])

@@ -47,14 +47,24 @@ def test_adapters(run) -> None:
     shown = run("adapters")
     assert (shown.code, shown.err) == (0, "")
     lines = {line.split()[0]: line for line in shown.out.splitlines()}
-    assert list(lines) == ["adapter", "ngram", "none", "replay"]
+    assert list(lines) == ["adapter", *adapters.names()]
     assert "max_match=8" in lines["ngram"] and "path (required)" in lines["replay"]
     found = {entry["name"]: entry for entry in json.loads(run("adapters", "--json").out)}
     assert found["ngram"]["options"]["max_match"] == 8
     assert found["replay"]["required"] == ["path"]
     assert found["none"] == {
-        "name": "none", "origin": "specla", "options": {}, "required": [], "problem": None
+        "name": "none", "origin": "specla", "needs": "nothing", "options": {}, "required": [],
+        "problem": None,
     }  # fmt: skip
+
+
+def test_what_adapters_need(run) -> None:
+    needs = {entry["name"]: entry["needs"] for entry in json.loads(run("adapters", "--json").out)}
+    assert needs["suffix"] == needs["ngram"] == "nothing"
+    assert needs["chain"] == "draft file"
+    assert needs["dspark"] == needs["ddtree"] == "draft file, features of the draft's layers"
+    assert needs["mtp"] == "draft file or the target's layer, features of the last layer"
+    assert needs["adaptive"] == needs["fallback"] == "other adapters"
 
 
 def test_an_adapter_that_cannot_be_loaded_is_listed_with_the_reason(
