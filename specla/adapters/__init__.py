@@ -8,7 +8,7 @@ from importlib import import_module
 from specla.adapters.base import Adapter, adapters
 
 _PLACES = {
-    "adaptive": "adaptive:AdaptiveAdapter",
+    "adaptive": "adaptive.adapter:AdaptiveAdapter",
     "chain": "chain:ChainAdapter",
     "ddtree": "ddtree:DdtreeAdapter",
     "dspark": "dspark:DsparkAdapter",
@@ -17,7 +17,7 @@ _PLACES = {
     "ngram": "ngram:NgramAdapter",
     "none": "none:NoneAdapter",
     "replay": "replay:ReplayAdapter",
-    "suffix": "suffix:SuffixAdapter",
+    "suffix": "suffix.adapter:SuffixAdapter",
 }
 
 

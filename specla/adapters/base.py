@@ -101,24 +101,35 @@ class Adapter(ABC):
     def close(self, view: SequenceView) -> None:
         """The sequence is over: drop whatever is kept for ``view.key``."""
 
+    def report(self) -> dict[str, Any]:
+        """What it did and decided so far, as JSON-able values, for whoever wants to look."""
+        return {}
+
 
 adapters: Registry[type[Adapter]] = Registry("adapter", "specla.adapters")
 """All adapters by name. A new one is added in ``specla/adapters/__init__.py``, or by another
 package through the entry-point group."""
 
 
-def create_adapter(name: str, options: Mapping[str, str] | None = None) -> Adapter:
-    """Build an adapter from text options.
+def create_adapter(expression: str, options: Mapping[str, str] | None = None) -> Adapter:
+    """Build an adapter from its name, or from an expression such as ``adaptive(suffix)``.
 
-    Raises OptionError for an unknown name or option (listing the known ones) and for a bad value.
+    options: ``key`` for every adapter of the expression that has such an option, ``name.key`` for
+    those of that name (and before a bare ``key``).
+
+    Raises OptionError for a malformed expression, an unknown name or option (listing the known
+    ones) and for a bad value.
     """
-    factory = adapters.get(name)
-    if not (isinstance(factory, type) and issubclass(factory, Adapter)):
-        raise OptionError(
-            f"adapter {name!r} from {adapters.origin(name)} is no subclass of "
-            f"specla.adapters.base.Adapter; tell its author"
-        )
-    return factory(parse_options(name, factory.Options, options or {}))
+    from specla.adapters.expression import build
+
+    return build(expression, options or {})
+
+
+def check_options(expression: str, options: Mapping[str, str] | None = None) -> None:
+    """Raise whatever create_adapter would raise for names and values; makes no adapter."""
+    from specla.adapters.expression import resolve
+
+    resolve(expression, options or {})
 
 
 def parse_options(name: str, schema: type[Any] | None, given: Mapping[str, str]) -> Any:
@@ -135,7 +146,8 @@ def parse_options(name: str, schema: type[Any] | None, given: Mapping[str, str])
     for key, field in known.items():
         required = field.default is MISSING and field.default_factory is MISSING
         if required and key not in values:
-            raise OptionError(f"adapter {name!r} needs the option {key}; give --adapter-opt {key}=")
+            remedy = "--draft FILE" if key == "draft" else f"--adapter-opt {key}="
+            raise OptionError(f"adapter {name!r} needs the option {key}; give {remedy}")
     return schema(**values)
 
 

@@ -1,0 +1,1 @@
+"""`adaptive`: how many of another adapter's candidates pay, measured."""

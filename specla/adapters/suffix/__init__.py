@@ -1,0 +1,1 @@
+"""`suffix`: guesses from the text itself, by a suffix automaton."""
