@@ -345,6 +345,16 @@ class Backend(ABC):
         """Copy the factors of each sequence's accepted nodes, all layers, from its source bank to
         entries 0, 1, ... of the other bank."""
 
+    @abstractmethod
+    def block_conv(self, x: Any, dynamic: Any, base: Any, side: int, out: Any) -> None:
+        """Convolution over the rows of one block, with coefficients of each row's own (DFlash2).
+
+        x, out [N, D]; dynamic [N, 2 * taps * groups], which is [2, taps, groups] per row; base
+        [2, taps, D]; side 0 or 1 of the leading axes. Channel c is of group ``c // (D / groups)``.
+        out[n, c] = sum over taps t of x[n - t, c] * (dynamic + base), rows before the first being
+        zero; the youngest tap first, each product added to the sum so far.
+        """
+
     # -- attention ---------------------------------------------------------------------------
 
     @abstractmethod
@@ -387,3 +397,9 @@ class Backend(ABC):
     def top_k(self, logits: Any, k: int, values_out: Any, ids_out: Any) -> None:
         """values_out, ids_out (int32) [N, k] = the k largest entries, descending, ties by
         ascending index, NaN counted as -inf."""
+
+    @abstractmethod
+    def soft_sums(self, logits: Any, top_out: Any, sum_out: Any) -> None:
+        """top_out [N] = largest entry of each row of logits [N, vocab]; sum_out [N] = the sum of
+        exp(logit - largest) over it, so that ``top + ln(sum)`` is ln of the sum of exp(logit). In
+        the order of attention's softmax, blocks of 64 entries; with a NaN in a row both are NaN."""

@@ -14,7 +14,7 @@ KERNELS = (
     *("embed", "quantise", "linear_quantised", "linear_float", "rms_norm", "gated_rms_norm"),
     *("l2_norm", "rotary", "swiglu", "sigmoid_gate", "add", "gdn_gates"),
     *("conv_prefill", "gdn_prefill", "gather", "kv_write", "attention", "kv_move"),
-    *("feature_write", "feature_move", "argmax", "top_k"),
+    *("feature_write", "feature_move", "argmax", "top_k", "soft_sums", "block_conv"),
 )
 TRANSFERS = ("upload", "download", "copy", "clear")
 

@@ -11,9 +11,11 @@ from specla.backends.base import QuantisedRows, RotaryTable, Weight
 from specla.backends.numba import choices, elementwise, embed, norms, products
 from specla.backends.numba import quantise as quantisation
 from specla.backends.numba.arena import Arena
+from specla.backends.numba.block_conv import block_conv
 from specla.backends.numba.features import choose_level
 from specla.backends.numba.launcher import large, three, units
 from specla.backends.numba.pool_kernels import PoolKernels
+from specla.backends.numba.soft_sums import soft_sums
 from specla.backends.numba.steps import RecordedSteps
 from specla.backends.numba.warmup import warm_up
 from specla.backends.numpy.backend import NumpyBackend
@@ -108,6 +110,9 @@ class NumbaBackend(PoolKernels, NumpyBackend):
     ) -> None:
         self._rows(elementwise.gdn_gates, alpha.shape, alpha, beta, a, dt_bias, decay_out, beta_out)
 
+    def block_conv(self, x: Any, dynamic: Any, base: Any, side: int, out: Any) -> None:
+        self._rows(block_conv, out.shape, x, dynamic, base, side, out)
+
     def argmax(self, logits: Any, out: Any) -> None:
         self._rows(choices.argmax, logits.shape, logits, out)
 
@@ -116,3 +121,6 @@ class NumbaBackend(PoolKernels, NumpyBackend):
             self._call(super().top_k, logits, k, values_out, ids_out)
             return
         self._rows(choices.top_k, logits.shape, logits, k, values_out, ids_out)
+
+    def soft_sums(self, logits: Any, top_out: Any, sum_out: Any) -> None:
+        self._rows(soft_sums, logits.shape, logits, top_out, sum_out)

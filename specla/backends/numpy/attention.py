@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from specla.backends.numpy.sums import halving_tree
+from specla.backends.numpy.sums import blockwise_sum, halving_tree
 from specla.backends.pools import FeaturePool, KvPool
 from specla.core.elementary import exp
 from specla.core.paging import PAGE
@@ -65,21 +65,9 @@ def _attend(
     products = grouped * keys.astype(np.float32)[:, :, None, :]
     scores = halving_tree(products) * np.float32(scale)
     weights = exp(scores - scores.max(axis=0))
-    total = _blockwise_sum(weights)
-    mixed = _blockwise_sum(weights[..., None] * values.astype(np.float32)[:, :, None, :])
+    total = blockwise_sum(weights)
+    mixed = blockwise_sum(weights[..., None] * values.astype(np.float32)[:, :, None, :])
     return (mixed / total[..., None]).reshape(q.shape)
-
-
-def _blockwise_sum(x: Float32) -> Float32:
-    """Sum over positions x [n, ...]: halving tree in each block of 64, blocks in order."""
-    total = np.zeros(x.shape[1:], dtype=np.float32)
-    for start in range(0, x.shape[0], PAGE):
-        block = x[start : start + PAGE]
-        if len(block) < PAGE:
-            padding = np.zeros((PAGE - len(block), *x.shape[1:]), dtype=np.float32)
-            block = np.concatenate([block, padding])
-        total = total + halving_tree(block, axis=0)
-    return total
 
 
 def kv_move(kv: KvPool, commit: CommitPlan) -> None:

@@ -136,6 +136,9 @@ class NumpyBackend(Backend):
     def gather(self, pool: RecurrentPool, commit: CommitPlan) -> None:
         gdn.gather(pool, commit)
 
+    def block_conv(self, x: Any, dynamic: Any, base: Any, side: int, out: Any) -> None:
+        conv.block_conv(x, dynamic, base, side, out)
+
     def kv_write(self, k: Any, v: Any, kv: KvPool, layer: int, plan: StepPlan) -> None:
         attention.kv_write(k, v, kv, layer, plan)
 
@@ -158,3 +161,6 @@ class NumpyBackend(Backend):
 
     def top_k(self, logits: Any, k: int, values_out: Any, ids_out: Any) -> None:
         choices.top_k(logits, k, values_out, ids_out)
+
+    def soft_sums(self, logits: Any, top_out: Any, sum_out: Any) -> None:
+        choices.soft_sums(logits, top_out, sum_out)

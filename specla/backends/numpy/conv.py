@@ -72,3 +72,18 @@ def _predecessors(past: int, plan: StepPlan) -> npt.NDArray[np.int64]:
     newest = (np.arange(plan.n_sequences) + 1) * past - 1
     of_row = np.where(plan.parent < 0, newest[plan.sequence], n_window + plan.parent)
     return np.concatenate([np.arange(n_window) - 1, of_row])
+
+
+@np.errstate(all="ignore")
+def block_conv(x: Float32, dynamic: Float32, base: Float32, side: int, out: Float32) -> None:
+    """See Backend.block_conv."""
+    n, width = x.shape
+    taps = base.shape[1]
+    by_group = dynamic.reshape(n, 2, taps, -1)[:, side]
+    groups = by_group.shape[-1]
+    weight = np.repeat(by_group, width // groups, axis=2) + base[side]
+    total = x * weight[:, 0]
+    for tap in range(1, taps):
+        # rows without a predecessor so far back add nothing at all
+        total[tap:] = total[tap:] + x[: max(n - tap, 0)] * weight[tap:, tap]
+    out[...] = total

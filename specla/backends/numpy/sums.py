@@ -1,4 +1,4 @@
-"""The two orders in which the contract adds floats (docs/arithmetic.md, sections 2 and 4)."""
+"""The orders in which the contract adds floats (docs/arithmetic.md, sections 2, 5 and 6)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import numpy.typing as npt
 
 Float32 = npt.NDArray[np.float32]
 
+BLOCK = 64
+"""Positions, or logits, whose exponentials are added by one tree."""
 SEGMENTS = 8
 """Contiguous runs of blocks that are summed on their own: a GPU's split-K, free on a CPU."""
 
@@ -43,3 +45,15 @@ def segmented_sum(terms: Float32) -> Float32:
     for i in range(run):
         total = total + runs[:, i]
     return halving_tree(total, axis=0)
+
+
+def blockwise_sum(x: Float32) -> Float32:
+    """Sum over the leading axis of x [n, ...]: a halving tree per block of 64, blocks in order."""
+    total = np.zeros(x.shape[1:], dtype=np.float32)
+    for start in range(0, x.shape[0], BLOCK):
+        block = x[start : start + BLOCK]
+        if len(block) < BLOCK:
+            padding = np.zeros((BLOCK - len(block), *x.shape[1:]), dtype=np.float32)
+            block = np.concatenate([block, padding])
+        total = total + halving_tree(block, axis=0)
+    return total
