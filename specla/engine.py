@@ -83,7 +83,8 @@ class Session:
         self._verifier = verifier(target, self.sequence, self.stats)
         try:
             self._absorb(tokens[1:])
-            self._draft.open(self._view(0, 0))
+            with self.stats.timed("prefill"):
+                self._draft.open(self._view(0, 0))
         except BaseException:
             self.target.close(self.sequence)
             raise

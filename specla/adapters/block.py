@@ -72,6 +72,10 @@ class BlockAdapter(Adapter):
         if self._drafter is None or not self._drafter.serves(target):
             self._drafter = self.file.bind(target, block=options.block, window=options.window)
 
+    def open(self, view: SequenceView) -> None:
+        """Take up the prompt."""
+        self.drafter.take_up(view)
+
     def close(self, view: SequenceView) -> None:
         """Drop the sequence's context."""
         if self._drafter is not None:

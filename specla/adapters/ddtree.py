@@ -48,8 +48,12 @@ class DdtreeAdapter(BlockAdapter):
     def bind(self, target: TargetInfo) -> None:
         super().bind(target)
         self._backend = target.backend
-        self._vocab_size = target.vocab_size
         self._top_k = min(self.options.top_k, target.vocab_size)
+        self._selector = self.drafter.selector if self.options.selector else None
+        self._width = self._top_k
+        if self._selector is not None and not self.options.conditional:
+            self._width = min(self._selector.top_k, target.vocab_size)
+        self.drafter.prepare(self._width)
 
     def propose(self, views: Sequence[SequenceView]) -> list[Proposal]:
         """One tree per view."""
@@ -65,11 +69,10 @@ class DdtreeAdapter(BlockAdapter):
         return grow(view.root, self._rows(view, rows), shape)
 
     def _rows(self, view: SequenceView, rows: int) -> Expand:
-        top_k, selector = self._top_k, self.drafter.selector
-        if self.options.selector and selector is not None:
-            width = min(selector.top_k, self._vocab_size)
-            return SelectorRows(self.drafter.draft(view, rows, width), selector, top_k)
-        return MarginalRows(self._tempered(self.drafter.draft(view, rows, top_k)), top_k)
+        draft, selector = self.drafter.draft(view, rows, self._width), self._selector
+        if selector is not None:
+            return SelectorRows(draft, selector, self._top_k)
+        return MarginalRows(self._tempered(draft), self._top_k)
 
     def _conditional(self, view: SequenceView, rows: int) -> ExpandOne:
         def redraft(path: tuple[int, ...]) -> BlockDraft:

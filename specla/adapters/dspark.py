@@ -73,6 +73,8 @@ class DsparkAdapter(BlockAdapter):
                 f"adapter 'dspark': option {wants} needs a confidence head, and drafter "
                 f"{options.draft!r} has none; leave the option out"
             )
+        self._shortlist = min(options.shortlist, self._vocab_size)
+        drafter.prepare(1 if options.shape == "chain" else max(self._shortlist, 1))
 
     def propose(self, views: Sequence[SequenceView]) -> list[Proposal]:
         """One chain or tree per view."""
@@ -96,7 +98,7 @@ class DsparkAdapter(BlockAdapter):
     def _scoring(self, view: SequenceView, rows: int) -> Expand:
         options = self.options
         top_k = min(options.top_k, self._vocab_size)
-        shortlist = min(options.shortlist, self._vocab_size)
+        shortlist = self._shortlist
         draft = self.drafter.draft(view, rows, max(shortlist, 1))
         scoring: Expand
         if shortlist:

@@ -31,3 +31,6 @@ class StepRunner:
         sequences must therefore make the same calls with the same arrays, but for the plan's.
         """
         return calls()
+
+    def prepare(self, key: Hashable, plan: StepPlan | CommitPlan, calls: Callable[[], Any]) -> None:
+        """What the first ``run`` of such a step does beside its work; nothing is computed."""

@@ -23,6 +23,10 @@ from specla.models.qwen35.target import Qwen35Target
 from specla.text import TextStream
 
 
+PREPARED = 17
+"""Trees of up to so many nodes are prepared while loading; larger ones when they come."""
+
+
 @dataclass(frozen=True)
 class Decoded:
     """What a run wrote.
@@ -52,6 +56,7 @@ def run_decode(config: DecodeConfig) -> int:
     start = perf_counter()
     with show.step(f"loading {job.model.path}"):
         target = job.model.target(job.backend, job.options)
+        target.prepare_rows(range(1, min(job.options.max_nodes, PREPARED) + 1))
     load_seconds = perf_counter() - start
     decoded = _decode(job, target, show)
     show.rows(summary_rows(decoded.stats, job.settings(), decoded.stop, load_seconds))

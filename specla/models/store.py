@@ -69,6 +69,11 @@ class SequenceStore:
 
     # -- opening and closing ---------------------------------------------------------------
 
+    @property
+    def has_room(self) -> bool:
+        """Whether another sequence can be opened."""
+        return bool(self._free_slots)
+
     def open(self) -> Sequence:
         """A fresh, empty sequence. Raises CapacityError when all slots are taken."""
         if not self._free_slots:

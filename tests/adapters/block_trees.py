@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from adapter_views import paths, target, view
 from fake_drafter import FakeDrafter
-from specla.adapters.block import BlockAdapter
 
 from specla.adapters.base import Adapter
+from specla.adapters.block import BlockAdapter
 from specla.backends.numpy.backend import NumpyBackend
 from specla.core.proposal import Proposal, SequenceView, to_tree
 

@@ -71,6 +71,12 @@ class FakeDrafter:
     def serves(self, target: object) -> bool:
         return True
 
+    def prepare(self, k: int) -> None:
+        pass
+
+    def take_up(self, view: SequenceView) -> None:
+        pass
+
     def draft(self, view: SequenceView, depth: int, k: int) -> BlockDraft:
         self.asked.append((view.key, depth, k))
         return self._block(view.root, (), depth, k)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from specla.adapters.block import BlockAdapter
 from support.drafters import write_drafter
 from support.tiny import VOCAB, tiny_target
 
 from specla.adapters.base import Adapter
+from specla.adapters.block import BlockAdapter
 from specla.adapters.ddtree import DdtreeAdapter
 from specla.adapters.dspark import DsparkAdapter
 from specla.check import plain_decode

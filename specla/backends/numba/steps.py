@@ -37,6 +37,18 @@ class RecordedSteps(StepRunner):
 
     def run(self, key: Hashable, plan: StepPlan | CommitPlan, calls: Callable[[], Any]) -> Any:
         self.forget()
+        program = self._program(key, plan, calls)
+        program.reset()
+        self._current = program
+        program.run(plan, self._backend.team)
+        return program.result
+
+    def prepare(self, key: Hashable, plan: StepPlan | CommitPlan, calls: Callable[[], Any]) -> None:
+        self._program(key, plan, calls)
+
+    def _program(
+        self, key: Hashable, plan: StepPlan | CommitPlan, calls: Callable[[], Any]
+    ) -> Program:
         key = (key, plan.n_rows, plan.n_sequences)
         program = self._programs.get(key)
         if program is None:
@@ -48,7 +60,4 @@ class RecordedSteps(StepRunner):
             if len(self._programs) > KEPT:
                 self._programs.popitem(last=False)
         self._programs.move_to_end(key)
-        program.reset()
-        self._current = program
-        program.run(plan, self._backend.team)
-        return program.result
+        return program

@@ -87,6 +87,14 @@ class BlockDrafter(Protocol):
     confidence: ConfidenceHead | None
     selector: Selector | None
 
+    def prepare(self, k: int) -> None:
+        """Do ahead what the first drafts of each depth with ``k`` best tokens would do."""
+        ...
+
+    def take_up(self, view: SequenceView) -> None:
+        """Take up what was committed since the last call: of a long prompt, say."""
+        ...
+
     def draft(self, view: SequenceView, depth: int, k: int) -> BlockDraft:
         """Take up what was committed since the last call, then draft ``depth`` rows."""
         ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,9 @@ from specla.models.dflash.weights import DraftWeights
 from specla.models.workspace import Workspace
 
 Int32 = npt.NDArray[np.int32]
+
+_NOBODY = -1
+"""A key that no sequence has."""
 
 
 class DflashDrafter:
@@ -96,13 +99,30 @@ class DflashDrafter:
 
     # -- what an adapter calls -------------------------------------------------------------------
 
+    def prepare(self, k: int) -> None:
+        """Be ready for blocks of every depth with ``k`` best tokens, and for what follows them:
+        nothing but time depends on it."""
+        context = self._contexts.of(_NOBODY)
+        try:
+            for count in range(1, self.depth + 2):
+                self._runner.prepare(*self._append_calls(context, 0, count))
+            for depth in range(1, self.depth + 1):
+                self._runner.prepare(*self._block_calls(context, depth, k)[1:])
+        finally:
+            self._contexts.close(_NOBODY)
+
+    def take_up(self, view: SequenceView) -> None:
+        """Take up what is committed, as ``draft`` does at first: of a long prompt, say."""
+        context = self._contexts.of(view.key)
+        context.agree(view)
+        self._take_up(context, view)
+
     def draft(self, view: SequenceView, depth: int, k: int) -> BlockDraft:
         """Take up what was committed since the last call, then draft ``depth`` rows, at most
         ``self.depth``, with their ``k`` best tokens each."""
-        context = self._contexts.of(view.key)
         self._last = None
-        context.agree(view)
-        self._take_up(context, view)
+        self.take_up(view)
+        context = self._contexts.of(view.key)
         depth = max(min(depth, self.depth), 1)
         draft = self._run_block(context, view, (), depth, k)
         self._last = context, depth
@@ -153,6 +173,12 @@ class DflashDrafter:
             columns = slice(i * width, (i + 1) * width)
             source = (slice(None), index)
             backend.copy(self._gathered, (slice(count), columns), features, source)
+        self._runner.run(*self._append_calls(context, start, count))
+
+    def _append_calls(
+        self, context: Context, start: int, count: int
+    ) -> tuple[tuple[str, int], StepPlan, Callable[[], None]]:
+        backend = self._backend
         plan, shape = self._append_plans.fill(context.slot, start, count)
 
         def calls() -> None:
@@ -163,7 +189,7 @@ class DflashDrafter:
             for layer in self._layers:
                 layer.append(step, fused, plan)
 
-        self._runner.run(("append", context.pool_index), shape, calls)
+        return ("append", context.pool_index), shape, calls
 
     def _step(self, pool: KvPool, plan: StepPlan) -> DraftStep:
         return DraftStep(
@@ -181,18 +207,12 @@ class DflashDrafter:
     def _run_block(
         self, context: Context, view: SequenceView, prefix: Sequence[int], depth: int, k: int
     ) -> BlockDraft:
-        slots = self.first + depth if self._causal else self.slots
-        tokens = np.full(slots, self.config.mask_token, dtype=np.int32)
+        plans, *step = self._block_calls(context, depth, k)
+        tokens = np.full(plans.shape.n_rows, self.config.mask_token, dtype=np.int32)
         tokens[0] = view.root
         tokens[1 : 1 + len(prefix)] = prefix
-        plans = self._plans(slots)
         plans.fill(context.slot, context.length, tokens)
-        k = max(min(k, self._output.source.rows), 1)
-        hidden, logits, values, ids, top, total = self._runner.run(
-            ("block", context.pool_index, depth, k),
-            plans.shape,
-            lambda: self._block(self._step(context.pool, plans.block), plans, depth, k),
-        )
+        hidden, logits, values, ids, top, total = self._runner.run(*step)
         download = self._backend.download
         found = download(ids)
         if self._ids is not None:
@@ -200,6 +220,17 @@ class DflashDrafter:
         with np.errstate(all="ignore"):
             log_total = download(top).astype(np.float64) + np.log(download(total), dtype=np.float64)
         return BlockDraft(view.root, found, download(values), log_total, hidden, logits)
+
+    def _block_calls(
+        self, context: Context, depth: int, k: int
+    ) -> tuple[BlockPlans, tuple[str, int, int, int], StepPlan, Callable[[], tuple[Any, ...]]]:
+        plans = self._plans(self.first + depth if self._causal else self.slots)
+        k = max(min(k, self._output.source.rows), 1)
+
+        def calls() -> tuple[Any, ...]:
+            return self._block(self._step(context.pool, plans.block), plans, depth, k)
+
+        return plans, ("block", context.pool_index, depth, k), plans.shape, calls
 
     def _plans(self, slots: int) -> BlockPlans:
         if slots not in self._block_plans:

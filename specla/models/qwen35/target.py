@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Seq
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from specla.backends.base import Backend, RotaryTable
 from specla.core.lifecycle import OPEN_PHASES, Phase
-from specla.core.plan import build_plan
+from specla.core.plan import StepPlan, build_plan
 from specla.core.topology import Forest, Tree
 from specla.errors import CapacityError, OptionError
 from specla.models.qwen35.config import Qwen35Config
@@ -187,6 +188,23 @@ class Qwen35Target:
             sequence.ledger.end_verify(tree)
         return Verified(logits, forest.offsets)
 
+    def prepare_rows(self, counts: Iterable[int]) -> None:
+        """Be ready for trees of so many nodes, of one sequence: nothing but time depends on it.
+
+        Does nothing while all slots are in use.
+        """
+        if not self.store.has_room:
+            return
+        sequence = self.open()
+        try:
+            for count in counts:
+                tree = Tree.chain([0] * count)
+                self.store.pages.reserve(sequence, count)
+                step, _ = self._lay_out([(sequence, tree)], [tree], verify=True)
+                self._runner.prepare(*self._forward_calls(step, logits=True))
+        finally:
+            self.close(sequence)
+
     def _check(
         self,
         items: Seq[tuple[Sequence, Any]],
@@ -229,12 +247,16 @@ class Qwen35Target:
 
     def _forward(self, step: Step, logits: bool) -> Any:
         """One pass over all layers: the logits of all rows, or None if nobody wants them."""
+        return self._runner.run(*self._forward_calls(step, logits))
 
+    def _forward_calls(
+        self, step: Step, logits: bool
+    ) -> tuple[tuple[bool, bool], StepPlan, Callable[[], Any]]:
         def calls() -> Any:
             x = self._trunk(step)
             return self._head(step, x) if logits else None
 
-        return self._runner.run((step.verify, logits), step.plan, calls)
+        return (step.verify, logits), step.plan, calls
 
     def _trunk(self, step: Step) -> Any:
         """All layers: the residual stream [N, d_model]."""

@@ -1,0 +1,238 @@
+"""Every adapter on held-out prompts: accept lengths and speed, against a chain of equal budget.
+
+    python benchmarks/adapters.py [--draft DRAFT.gguf] [--backend numba] [--runs 3]
+    python benchmarks/adapters.py --sweep
+
+Each setting decodes the prompts of ``prompts.txt`` (openings that the demo models were not trained
+on), greedily and at a temperature. First every byte is compared with plain decoding (tokens, logits
+and state); a setting that differs ends the program with nothing printed for it.
+
+Then plain decoding, the setting and a *chain of equal budget* from the same draft model alternate.
+Ratios are medians of neighbouring runs over all prompts. A block drafter's chain ends at its block,
+so a chain may verify fewer rows than its budget: ``rows`` says what a round really verified.
+--sweep prints the accept lengths of trees for values of tau and top-k instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import perf_counter
+
+from harness import Neighbours, Table, argument_parser, interleaved, machine_line, median_ratio
+
+from specla.adapters.base import create_adapter
+from specla.backends import create_backend
+from specla.check import MismatchError, Trace, compare, plain_decode
+from specla.core.sampling import Sampler, SamplingParams
+from specla.engine import Request, Session
+from specla.errors import SpeclaError
+from specla.models.load import ModelFile, bundled_drafter, bundled_model, open_model
+from specla.models.qwen35.target import Qwen35Target, TargetOptions
+
+PROMPTS = Path(__file__).parent / "prompts.txt"
+BUDGETS = (3, 5, 7, 22)
+Trajectory = tuple[Trace, dict[str, object]]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One row. chain: options that turn it into a chain of the same draft, None if it is one or
+    has no draft model."""
+
+    name: str
+    expression: str
+    options: tuple[tuple[str, str], ...] = ()
+    chain: tuple[tuple[str, str], ...] | None = None
+    budgets: tuple[int, ...] = BUDGETS
+
+
+@dataclass
+class Outcomes:
+    """What a setting's runs brought. Each entry is one prompt's."""
+
+    lengths: list[float] = field(default_factory=list)
+    rows: list[float] = field(default_factory=list)
+
+
+SETTINGS = (
+    Setting("ngram", "ngram", budgets=(7,)),
+    Setting("suffix", "suffix", budgets=(7,)),
+    Setting("block chain", "ddtree", (("top_k", "1"), ("tau", "inf")), budgets=(3, 5, 7)),
+    Setting("Markov chain", "dspark", (("shape", "chain"),), budgets=(3, 5, 7)),
+    Setting("ddtree", "ddtree", (), (("top_k", "1"), ("tau", "inf"))),
+    Setting("dspark, spine's bias", "dspark", (("bias", "spine"),), (("shape", "chain"),)),
+    Setting("dspark", "dspark", (), (("shape", "chain"),)),
+    Setting("adaptive(dspark)", "adaptive(dspark)", budgets=(22,)),
+    Setting("adaptive(suffix)", "adaptive(suffix)", budgets=(22,)),
+)
+TAUS, TOP_KS = ("2", "4", "6", "inf"), ("2", "4", "8")
+
+
+class Bench:
+    """One target, its prompts and their plain continuations."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        model = open_model(args.model)
+        self.draft = {"draft": str(args.draft)}
+        backend = create_backend(args.backend, threads=args.threads, model_bytes=model.weight_bytes)
+        features = sorted({i for s in SETTINGS for i in self._layers(s, model)})
+        options = TargetOptions(context=1024, max_nodes=65, features=tuple(features))
+        self.target: Qwen35Target = model.target(backend, options)
+        lines = PROMPTS.read_text().splitlines()[: args.prompts]
+        self.prompts = [model.tokenizer.encode(line, parse_special=False) for line in lines]
+        self._plain: dict[tuple[int, float], Trajectory] = {}
+
+    def _layers(self, setting: Setting, model: ModelFile) -> tuple[int, ...]:
+        needs = self.adapter(setting).needs()
+        return tuple(i % model.config.n_layers for i in needs.features)
+
+    def adapter(self, setting: Setting) -> object:
+        """A fresh adapter; the draft model goes to those that have one."""
+        takes_draft = "dspark" in setting.expression or "ddtree" in setting.expression
+        return create_adapter(
+            setting.expression, {**dict(setting.options), **(self.draft if takes_draft else {})}
+        )
+
+    def sampler(self, temperature: float) -> Sampler:
+        return Sampler(SamplingParams(temperature=temperature, seed=1))
+
+    def check(self, setting: Setting, budget: int, temperature: float) -> Outcomes:
+        """Decode every prompt; raise MismatchError unless all bytes are plain decoding's."""
+        done = Outcomes()
+        for i, prompt in enumerate(self.prompts):
+            trace = Trace()
+            with Session(self.target, self.adapter(setting), prompt) as session:
+                request = Request(
+                    self.args.tokens,
+                    self.sampler(temperature),
+                    budget=budget,
+                    on_logits=trace.on_logits,
+                )
+                trace.tokens = [event.token for event in session.generate(request)]
+                state = self.target.state_arrays(session.sequence)
+                stats = session.stats
+            plain, plain_state = self._plain_run(i, temperature)
+            compare(trace, plain, state, plain_state, len(prompt))
+            done.lengths.append(stats.mean_accept_length)
+            done.rows.append(stats.rows / stats.rounds)
+        return done
+
+    def _plain_run(self, i: int, temperature: float) -> Trajectory:
+        key = (i, temperature)
+        if key not in self._plain:
+            self._plain[key] = plain_decode(
+                self.target, self.prompts[i], self.args.tokens, self.sampler(temperature)
+            )
+        return self._plain[key]
+
+    def timed(self, setting: Setting, budget: int, prompt: list[int]) -> Callable[[], float]:
+        """Decode once, greedily; returns seconds."""
+
+        def run() -> float:
+            with Session(self.target, self.adapter(setting), prompt) as session:
+                request = Request(self.args.tokens, self.sampler(0.0), budget=budget)
+                start = perf_counter()
+                for _ in session.generate(request):
+                    pass
+                return perf_counter() - start
+
+        return run
+
+    def speeds(self, setting: Setting, budget: int) -> tuple[float, float | None]:
+        """Speed over plain decoding, and over the chain of equal budget."""
+        plain = Setting("plain", "none")
+        contenders = {"plain": plain, "setting": setting}
+        if setting.chain is not None:
+            contenders["chain"] = replace(setting, options=setting.chain)
+        times: dict[str, list[float]] = {name: [] for name in contenders}
+        for prompt in self.prompts:
+            functions = {n: self.timed(s, budget, prompt) for n, s in contenders.items()}
+            for name, found in interleaved(functions, self.args.runs).items():
+                times[name] += found
+        over_chain = median_ratio(times["chain"], times["setting"]) if "chain" in times else None
+        return median_ratio(times["plain"], times["setting"]), over_chain
+
+
+def table(bench: Bench) -> None:
+    """All settings at all their budgets."""
+    temperature = bench.args.temp
+    out = Table(
+        "adapter",
+        "budget",
+        "accept length, greedy",
+        f"at {temperature:g}",
+        "rows per round",
+        "speed over plain",
+        "over a chain of equal budget",
+    )
+    for setting in SETTINGS:
+        for budget in setting.budgets:
+            greedy = bench.check(setting, budget, 0.0)
+            warm = bench.check(setting, budget, temperature)
+            over_plain, over_chain = bench.speeds(setting, budget)
+            out.row(
+                setting.name,
+                budget,
+                statistics.mean(greedy.lengths),
+                statistics.mean(warm.lengths),
+                statistics.mean(greedy.rows),
+                over_plain,
+                "-" if over_chain is None else over_chain,
+            )
+
+
+def sweep(bench: Bench) -> None:
+    """Accept lengths of the branch-conditioned tree over tau and top-k."""
+    temperature, budget = bench.args.temp, 22
+    out = Table("tau", "top-k", "accept length, greedy", f"at {temperature:g}", "rows per round")
+    for tau, top_k in _grid():
+        setting = Setting("dspark", "dspark", (("tau", tau), ("top_k", top_k)))
+        greedy = bench.check(setting, budget, 0.0)
+        warm = bench.check(setting, budget, temperature)
+        lengths = (statistics.mean(greedy.lengths), statistics.mean(warm.lengths))
+        out.row(tau, top_k, *lengths, statistics.mean(greedy.rows))
+
+
+def _grid() -> Iterator[tuple[str, str]]:
+    for tau in TAUS:
+        for top_k in TOP_KS:
+            yield tau, top_k
+
+
+def main() -> int:
+    parser = argument_parser(__doc__ or "")
+    parser.add_argument("--model", type=Path, default=bundled_model())
+    parser.add_argument("--draft", type=Path, default=bundled_drafter())
+    parser.add_argument("--backend", default="auto")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--prompts", type=int, default=24)
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--temp", type=float, default=0.8)
+    parser.add_argument("--sweep", action="store_true")
+    args = parser.parse_args()
+    try:
+        bench = Bench(args)
+        neighbours = Neighbours()
+        print(machine_line(bench.target.backend))
+        print(f"{args.model.name}, {args.draft.name}, {len(bench.prompts)} prompts, ", end="")
+        print(f"{args.tokens} tokens, {args.runs} runs; bytes checked")
+        (sweep if args.sweep else table)(bench)
+    except MismatchError as error:
+        print(f"NOT MEASURED: {error}", file=sys.stderr)
+        return 1
+    except SpeclaError as error:
+        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        return 2
+    print(neighbours.line())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
