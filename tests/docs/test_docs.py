@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from specla.cli import main
-from specla.models.load import bundled_model
+from specla.models.load import bundled_drafter, bundled_model
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -77,6 +77,7 @@ def test_commands_run_as_written(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Qwen3.5-0.8B-Q8_0.gguf").symlink_to(bundled_model())
+    (tmp_path / "drafter.gguf").symlink_to(bundled_drafter())
     monkeypatch.setattr(sys, "argv", shlex.split(command))
     assert main() == 0, capsys.readouterr().err
     if "--check" in command:
