@@ -5,13 +5,13 @@ whatever the parent, its children are the row's best (:class:`MarginalRows`). Th
 take the parent into account: with DSpark's Markov head, with DFlash2's selector, or by drafting
 again.
 
-Each is an ``Expand`` of ``specla.core.trees`` unless it says otherwise, and reads a draft that the
-drafter's next call overwrites. Children with equal log-probabilities stand in the order of the row
-that they come from.
+Each is an ``Expand`` of ``specla.core.trees`` and reads a draft that the drafter's next call
+overwrites. Children with equal log-probabilities stand in the order of the row that they come from.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -19,32 +19,29 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from specla.core.trees import Expand, Level
-from specla.models.dflash.block import (
-    BlockDraft,
-    ConfidenceHead,
-    Float64,
-    Int32,
-    MarkovHead,
-    Selector,
-)
+from specla.core.trees import Expand, Node
+from specla.models.dflash.block import BlockDraft, ConfidenceHead, Float64, MarkovHead, Selector
 
 Floats = npt.NDArray[np.floating[Any]]
-Children = tuple[Int32, Floats]
+Children = tuple[list[int], list[float]]
 
-_SORTED = 1024  # up to so many values, sorting all of them is the quickest way to the best few
+_SORTED = 1024
+"""Up to so many values, sorting all of them is the quickest way to the best few."""
+
+_DEEPEST = -600.0
+"""A shortlist this far below the rest of its row (in ln) has no chance; exp of it is still a
+number."""
 
 
 class MarginalRows:
     """The row's own ``top_k`` best: plain DFlash."""
 
     def __init__(self, draft: BlockDraft, top_k: int) -> None:
-        self._ids = draft.ids[:, :top_k]
-        self._log_probs = draft.values[:, :top_k] - draft.log_total[:, None]
+        self._ids = draft.ids[:, :top_k].tolist()
+        self._log_probs = (draft.values[:, :top_k] - draft.log_total[:, None]).tolist()
 
-    def __call__(self, level: Level) -> Children:
-        row = slice(level.depth, level.depth + 1)
-        return self._ids[row], self._log_probs[row]
+    def __call__(self, node: Node) -> Children:
+        return self._ids[node.depth], self._log_probs[node.depth]
 
 
 class MarkovRows:
@@ -57,34 +54,36 @@ class MarkovRows:
     def __init__(
         self, draft: BlockDraft, head: MarkovHead, top_k: int, shortlist: int, vocab_size: int
     ) -> None:
-        self._head = head
         self._top_k = top_k
         self._ids = draft.ids[:, :shortlist]
-        self._values = draft.values[:, :shortlist]
-        if self._ids.shape[1] == vocab_size:
-            self._rest = np.full(len(self._ids), -np.inf)
-        else:
-            self._rest = _log_minus(draft.log_total, log_sum_exp(self._values.astype(np.float64)))
+        self._bias = head.biases(self._ids)
+        # in units of the whole row without a bias
+        self._stated = draft.values[:, :shortlist] - draft.log_total[:, None]
+        self._rest = [0.0] * draft.depth
+        if self._ids.shape[1] < vocab_size:
+            self._rest = np.maximum(1.0 - np.exp(self._stated).sum(axis=1), 0.0).tolist()
 
-    def __call__(self, level: Level) -> Children:
-        ids = self._ids[level.depth]
-        logits = self._head.bias(level.before.tolist(), ids) + self._values[level.depth]
-        total = np.logaddexp(log_sum_exp(logits), self._rest[level.depth])
-        places, best = best_columns(logits, self._top_k)
-        return ids[places], best - total[:, None]
+    def __call__(self, node: Node) -> Children:
+        scores = self._stated[node.depth] + self._bias(node.depth, node.token)
+        highest = max(float(scores.max()), _DEEPEST)
+        total = float(np.exp(scores - highest).sum()) + self._rest[node.depth] * math.exp(-highest)
+        if not total > 0.0:
+            return [], []
+        places = best_places(scores, self._top_k)
+        log_total = highest + math.log(total)
+        return self._ids[node.depth][places].tolist(), (scores[places] - log_total).tolist()
 
 
 class MarkovVocabulary:
-    """As :class:`MarkovRows` with the whole vocabulary for a shortlist, one node at a time."""
+    """As :class:`MarkovRows` with the whole vocabulary for a shortlist."""
 
     def __init__(self, draft: BlockDraft, head: MarkovHead, top_k: int) -> None:
         self._draft, self._head, self._top_k = draft, head, top_k
 
-    def __call__(self, level: Level) -> Children:
-        rows = [self._head.corrected(self._draft, level.depth, t) for t in level.before.tolist()]
-        logits = np.array(rows)
-        ids, best = best_columns(logits, self._top_k)
-        return ids.astype(np.int32), best - log_sum_exp(logits)[:, None]
+    def __call__(self, node: Node) -> Children:
+        logits = self._head.corrected(self._draft, node.depth, node.token)
+        ids = best_places(logits, self._top_k)
+        return ids.tolist(), (logits[ids] - log_sum_exp(logits)).tolist()
 
 
 class SpineBias:
@@ -95,14 +94,17 @@ class SpineBias:
 
     def __init__(self, inner: Expand) -> None:
         self._inner = inner
-        self._spine = -1
+        self._rows: list[Children] = []
 
-    def __call__(self, level: Level) -> Children:
-        if level.depth:
-            level = replace(level, before=np.array([self._spine], np.int32))
-        ids, log_probs = self._inner(level)
-        self._spine = int(ids[0, 0])
-        return ids, log_probs
+    def __call__(self, node: Node) -> Children:
+        while len(self._rows) <= node.depth:
+            depth = len(self._rows)
+            # a node's depth is the number of tokens before it, so the spine reaches here
+            if depth and not self._rows[-1][0]:
+                return [], []
+            token = self._rows[-1][0][0] if depth else node.token
+            self._rows.append(self._inner(Node(depth, token)))
+        return self._rows[node.depth]
 
 
 class SelectorRows:
@@ -111,14 +113,14 @@ class SelectorRows:
     def __init__(self, draft: BlockDraft, selector: Selector, top_k: int) -> None:
         self._draft, self._selector, self._top_k = draft, selector, top_k
 
-    def __call__(self, level: Level) -> Children:
-        scores = self._selector.scores(self._draft, level.depth, level.before.tolist())
-        places, best = best_columns(scores, self._top_k)
-        return self._draft.ids[level.depth][places], best
+    def __call__(self, node: Node) -> Children:
+        (scores,) = self._selector.scores(self._draft, node.depth, [node.token])
+        places = best_places(scores, self._top_k)
+        return self._draft.ids[node.depth][places].tolist(), scores[places].tolist()
 
 
 class ConditionalRows:
-    """One drafter pass per node, with the node's path in place of masks: an ``ExpandOne``.
+    """One drafter pass per node, with the node's path in place of masks.
 
     draft: the block without any path.  redraft: path -> the block whose row ``len(path)`` predicts
     what follows it.
@@ -129,11 +131,10 @@ class ConditionalRows:
     ) -> None:
         self._draft, self._redraft, self._top_k = draft, redraft, top_k
 
-    def __call__(self, path: tuple[int, ...]) -> Children:
-        draft = self._redraft(path) if path else self._draft
-        row = len(path)
+    def __call__(self, node: Node) -> Children:
+        draft, row = self._redraft(node.path()) if node.depth else self._draft, node.depth
         log_probs = draft.values[row, : self._top_k] - draft.log_total[row]
-        return draft.ids[row, : self._top_k], log_probs
+        return draft.ids[row, : self._top_k].tolist(), log_probs.tolist()
 
 
 class Confident:
@@ -148,15 +149,15 @@ class Confident:
         self._inner, self._draft, self._head = inner, draft, head
         self._p_min, self._weigh = p_min, weigh
 
-    def __call__(self, level: Level) -> Children:
-        ids, log_probs = self._inner(level)
-        before = level.before.tolist()
-        found = self._head.score(self._draft, [level.depth] * len(before), before)
-        scores = found.astype(np.float64)[:, None]
+    def __call__(self, node: Node) -> Children:
+        confidence = float(self._head.score(self._draft, [node.depth], [node.token])[0])
+        if not confidence >= self._p_min:
+            return [], []
+        ids, log_probs = self._inner(node)
         if self._weigh:
-            log_probs = log_probs + np.log(np.maximum(scores, np.finfo(np.float64).tiny))
-        log_probs = np.where(scores < self._p_min, -np.inf, log_probs)
-        return np.broadcast_to(ids, log_probs.shape), log_probs
+            weight = math.log(confidence) if confidence > 0.0 else -math.inf
+            log_probs = [value + weight for value in log_probs]
+        return ids, log_probs
 
 
 def log_sum_exp(logits: Floats) -> Float64:
@@ -167,36 +168,17 @@ def log_sum_exp(logits: Floats) -> Float64:
     return result
 
 
-def _log_minus(total: Float64, part: Floats) -> Float64:
-    """ln(exp(total) - exp(part)), -inf where rounding leaves nothing."""
-    left = -np.expm1(np.minimum(part - total, 0.0))
-    with np.errstate(divide="ignore"):
-        rest: Float64 = total + np.log(left)
-    return rest
-
-
-def best_columns(logits: Floats, k: int) -> tuple[npt.NDArray[np.intp], Floats]:
-    """Places [M, k] and values of each row's k best, best first, equal ones by place.
-
-    Where no value above -inf is left, the value is -inf and the place means nothing.
-    """
-    if logits.size > _SORTED:
-        return _best_by_rounds(logits, k)
-    places = (-logits).argsort(axis=1, kind="stable")[:, :k]
-    return places, logits[np.arange(len(logits))[:, None], places]
-
-
-def _best_by_rounds(logits: Floats, k: int) -> tuple[npt.NDArray[np.intp], Floats]:
-    """k times the maximum: for long rows cheaper than sorting them."""
-    left = logits.copy()
-    every = np.arange(len(left))
-    places = np.empty((len(left), min(k, left.shape[1])), np.intp)
-    best = np.empty(places.shape, left.dtype)
-    for rank in range(places.shape[1]):
-        at = left.argmax(axis=1)
-        places[:, rank], best[:, rank] = at, left[every, at]
-        left[every, at] = -np.inf
-    return places, best
+def best_places(values: Floats, k: int) -> npt.NDArray[np.intp]:
+    """Places of the k best of values [n], best first, equal ones by place; k at most n."""
+    if len(values) <= _SORTED:
+        return (-values).argsort(kind="stable")[:k]
+    # k times the maximum: for long rows cheaper than sorting them
+    left, count = values.copy(), min(k, len(values))
+    places = np.empty(count, np.intp)
+    for rank in range(count):
+        places[rank] = at = left.argmax()
+        left[at] = -np.inf
+    return places
 
 
 def at_temperature(draft: BlockDraft, temperature: float, backend: Any) -> BlockDraft:

@@ -11,7 +11,7 @@ from specla.adapters.block_rows import ConditionalRows, MarginalRows, SelectorRo
 from specla.adapters.block_tree import TreeOptions, check_tree, tree_shape, usable_rows
 from specla.adapters.checks import check_numbers
 from specla.core.proposal import Proposal, SequenceView
-from specla.core.trees import Expand, ExpandOne, grow, search
+from specla.core.trees import Expand, best_first
 from specla.models.dflash.block import BlockDraft
 
 TEMPERATURES = (1e-3, 1e3)
@@ -65,8 +65,8 @@ class DdtreeAdapter(BlockAdapter):
             return Proposal()
         shape = tree_shape(self.options, view, rows)
         if self.options.conditional:
-            return search(self._conditional(view, rows), shape)
-        return grow(view.root, self._rows(view, rows), shape)
+            return best_first(view.root, self._conditional(view, rows), shape)
+        return best_first(view.root, self._rows(view, rows), shape)
 
     def _rows(self, view: SequenceView, rows: int) -> Expand:
         draft, selector = self.drafter.draft(view, rows, self._width), self._selector
@@ -74,7 +74,7 @@ class DdtreeAdapter(BlockAdapter):
             return SelectorRows(draft, selector, self._top_k)
         return MarginalRows(self._tempered(draft), self._top_k)
 
-    def _conditional(self, view: SequenceView, rows: int) -> ExpandOne:
+    def _conditional(self, view: SequenceView, rows: int) -> Expand:
         def redraft(path: tuple[int, ...]) -> BlockDraft:
             return self._tempered(self.drafter.redraft(view, path, self._top_k))
 

@@ -12,7 +12,7 @@ from specla.adapters.block_tree import TreeOptions, check_tree, tree_shape, usab
 from specla.adapters.checks import check_choice, check_integers, check_probability
 from specla.core.proposal import Proposal, SequenceView
 from specla.core.topology import MAX_TOKEN
-from specla.core.trees import Expand, grow
+from specla.core.trees import Expand, best_first
 from specla.errors import OptionError
 from specla.models.dflash.block import BlockDraft, MarkovHead
 from specla.models.dflash.chain import confident_prefix, markov_chain
@@ -87,7 +87,7 @@ class DsparkAdapter(BlockAdapter):
         if self.options.shape == "chain":
             return self._chain(view, rows)
         shape = tree_shape(self.options, view, rows)
-        return grow(view.root, self._scoring(view, rows), shape)
+        return best_first(view.root, self._scoring(view, rows), shape)
 
     def _chain(self, view: SequenceView, rows: int) -> Proposal:
         draft = self.drafter.draft(view, rows, 1)

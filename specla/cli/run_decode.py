@@ -22,7 +22,6 @@ from specla.engine import Request, Session, Stop
 from specla.models.qwen35.target import Qwen35Target
 from specla.text import TextStream
 
-
 PREPARED = 17
 """Trees of up to so many nodes are prepared while loading; larger ones when they come."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,9 +20,9 @@ class FakeMarkov:
     def corrected(self, draft: BlockDraft, row: int, before: int) -> np.ndarray:
         return np.asarray(draft.logits[row] + self.table[before], np.float32)
 
-    def bias(self, before: Sequence[int], ids: np.ndarray) -> np.ndarray:
-        assert isinstance(ids, np.ndarray) and ids.dtype == np.int32 and ids.ndim == 1
-        return np.asarray(self.table[np.ix_(before, ids)], np.float32)
+    def biases(self, ids: np.ndarray) -> Callable[[int, int], np.ndarray]:
+        assert isinstance(ids, np.ndarray) and ids.dtype == np.int32 and ids.ndim == 2
+        return lambda row, before: np.asarray(self.table[before, ids[row]], np.float32)
 
 
 @dataclass

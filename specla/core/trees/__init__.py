@@ -1,9 +1,7 @@
 """Draft trees, best first: the nodes whose paths the draft thinks most likely.
 
 The score q of a node is the sum of the log-probabilities along its path. A best-first search takes
-one node after another until its budget is spent (DDTree; SpecLA, arXiv 2607.16673):
-:func:`search`. Where children are cheaper to score many at a time, :func:`grow` builds the same
-tree level by level.
+one node after another until its budget is spent (DDTree; SpecLA, arXiv 2607.16673).
 
 The order in which nodes are taken is total, so that trees are reproducible: higher q, then smaller
 depth, then smaller rank among the siblings, then the parent that was taken first. With
@@ -14,8 +12,7 @@ they are in the tree), because a path is committed without copying if it is the 
 the other nodes follow in the order in which they were taken. So parents come before children.
 """
 
-from specla.core.trees.levels import Expand, Level, grow
-from specla.core.trees.search import ExpandOne, search
+from specla.core.trees.search import Expand, Node, best_first
 from specla.core.trees.shape import TreeShape
 
-__all__ = ["Expand", "ExpandOne", "Level", "TreeShape", "grow", "search"]
+__all__ = ["Expand", "Node", "TreeShape", "best_first"]

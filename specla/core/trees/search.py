@@ -1,75 +1,72 @@
-"""The best-first search itself, one node at a time."""
+"""The best-first search: one node at a time, asking for the children of no others.
+
+It runs once a round and takes a few microseconds a node, so it works on plain numbers.
+"""
 
 from __future__ import annotations
 
 import heapq
 import math
 from collections.abc import Callable
-from typing import NamedTuple
-
-import numpy as np
-import numpy.typing as npt
+from dataclasses import dataclass, field
 
 from specla.core.proposal import Proposal
-from specla.core.trees.shape import Floats, TreeShape, checked, proposal
-
-ExpandOne = Callable[[tuple[int, ...]], tuple[npt.NDArray[np.int32], Floats]]
-"""Scores the children of the node at the end of a path, the tokens from the root (excluded) on:
-int32 [k] and floats [k], best first; -inf marks a child that isn't one."""
+from specla.core.trees.shape import TreeShape, log_probability, proposal
 
 
-class _Open(NamedTuple):
-    """A node that may be taken. No two share depth, rank and parent, so the fields after these
-    never decide the order."""
+@dataclass(frozen=True)
+class Node:
+    """A node whose children are asked for. depth: 0 for the root.  token: what it carries."""
 
-    key: float
     depth: int
-    rank: int
-    parent: int
-    path: tuple[int, ...]
-    log_prob: float
-    score: float
+    token: int
+    _number: int = field(default=-1, repr=False)
+    _tokens: list[int] = field(default_factory=list, repr=False)
+    _parents: list[int] = field(default_factory=list, repr=False)
+
+    def path(self) -> tuple[int, ...]:
+        """The tokens from the root (excluded) to the node (included)."""
+        path, number = [], self._number
+        while number >= 0:
+            path.append(self._tokens[number])
+            number = self._parents[number]
+        return tuple(reversed(path))
 
 
-def search(expand: ExpandOne, shape: TreeShape) -> Proposal:
-    """The best tree, asking for the children of no nodes but those that are in it.
+Expand = Callable[[Node], tuple[list[int], list[float]]]
+"""Scores a node's children: tokens and log-probabilities, best first; -inf marks a child that isn't
+one."""
+
+
+def best_first(root: int, expand: Expand, shape: TreeShape) -> Proposal:
+    """The best tree below the token ``root``.
 
     Raises ProposalError for NaN, for a log-probability above 0, and for siblings that carry the
     same token.
     """
-    taken: list[_Open] = []
-    heap: list[_Open] = []
-    floor = math.nan
-    last = _Open(-math.inf if shape.chain_seed else 0.0, 0, 0, -1, (), 0.0, 0.0)
-    while len(taken) < shape.budget:
-        if last.depth < shape.max_depth:
-            children = _children(last, len(taken) - 1, *expand(last.path))
-            if not taken:
-                floor = shape.floor(max((child.score for child in children), default=-math.inf))
-            for child in children:
-                if child.score >= floor:
-                    heapq.heappush(heap, child)
+    tokens: list[int] = []
+    parents: list[int] = []
+    log_probs: list[float] = []
+    # key, depth, rank, parent: the order, in which no two are equal; then token, log_prob, q
+    heap: list[tuple[float, int, int, int, int, float, float]] = []
+    key, depth, token, q, floor = (-math.inf if shape.chain_seed else 0.0), 0, root, 0.0, math.nan
+    while len(tokens) < shape.budget:
+        if depth < shape.max_depth:
+            number = len(tokens) - 1
+            found, values = expand(Node(depth, token, number, tokens, parents))
+            values = [value if value <= 0.0 else log_probability(value) for value in values]
+            if number < 0:
+                floor = shape.floor(max(values, default=-math.inf))
+            for rank, (child, value) in enumerate(zip(found, values, strict=True)):
+                score = q + value
+                if score >= floor:
+                    on_spine = rank == 0 and key == -math.inf
+                    order = -math.inf if on_spine else -score
+                    heapq.heappush(heap, (order, depth + 1, rank, number, child, value, score))
         if not heap:
             break
-        last = heapq.heappop(heap)
-        taken.append(last)
-    return proposal(
-        [node.path[-1] for node in taken],
-        [node.parent for node in taken],
-        [node.log_prob for node in taken],
-    )
-
-
-def _children(
-    node: _Open, number: int, tokens: npt.NDArray[np.int32], log_probs: Floats
-) -> list[_Open]:
-    """The children of the node that is taken as number ``number``, the root being -1."""
-    children = []
-    values = checked(log_probs).tolist()
-    for rank, (token, log_prob) in enumerate(zip(tokens.tolist(), values, strict=True)):
-        score = node.score + log_prob
-        on_spine = node.key == -math.inf and rank == 0
-        key = -math.inf if on_spine else -score
-        path = (*node.path, token)
-        children.append(_Open(key, node.depth + 1, rank, number, path, log_prob, score))
-    return children
+        key, depth, _, parent, token, value, q = heapq.heappop(heap)
+        tokens.append(token)
+        parents.append(parent)
+        log_probs.append(value)
+    return proposal(tokens, parents, log_probs)

@@ -5,15 +5,9 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from specla.core.proposal import Proposal
 from specla.errors import ProposalError
-
-Floats = npt.NDArray[np.floating[Any]]
 
 _SOFTMAX_EXCESS = 1e-3  # by so much may rounding lift a log-probability above 0
 
@@ -39,22 +33,14 @@ class TreeShape:
         return max(best - self.tau, -sys.float_info.max)
 
 
-def checked(log_probs: Floats) -> Floats:
-    """Log-probabilities without what rounding has put above 0.
+def log_probability(value: float) -> float:
+    """A value that isn't at most 0, without what rounding has put above it.
 
-    Raises ProposalError for NaN and for values that are no log-probabilities.
+    Raises ProposalError for NaN and for what is no log-probability.
     """
-    if not log_probs.size:
-        return log_probs
-    highest = log_probs.max()
-    if highest <= 0.0:
-        return log_probs
-    if not highest <= _SOFTMAX_EXCESS:
-        raise ProposalError(
-            f"the draft's best log-probability is {highest}; a log-probability is at most 0"
-        )
-    clamped: Floats = np.minimum(log_probs, 0.0)
-    return clamped
+    if not value <= _SOFTMAX_EXCESS:
+        raise ProposalError(f"the draft's log-probability {value}; a log-probability is at most 0")
+    return min(value, 0.0)
 
 
 def proposal(tokens: list[int], parents: list[int], log_probs: list[float]) -> Proposal:

@@ -7,7 +7,7 @@ they look at the token before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -52,8 +52,9 @@ class MarkovHead(Protocol):
         reduced draft vocabulary), given the token before it."""
         ...
 
-    def bias(self, before: Sequence[int], ids: Int32) -> Float32:
-        """float32 [M, C]: what M tokens before add to the logits of the target ids [C]."""
+    def biases(self, ids: Int32) -> Callable[[int, int], Float32]:
+        """For target ids [D, C], a function of a row 0 .. D - 1 and the token before it: what that
+        token adds to the logits of ``ids[row]``, float32 [C]."""
         ...
 
 

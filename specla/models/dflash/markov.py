@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -78,8 +78,13 @@ class DsparkMarkov:
         every[self._ids] = sums
         return every
 
-    def bias(self, before: Sequence[int], ids: Int32) -> Float32:
-        """float32 [M, C]: what M tokens before add to the logits of the target ids [C]."""
+    def biases(self, ids: Int32) -> Callable[[int, int], Float32]:
+        """What a token before row 0 .. D - 1 adds to the logits of ``ids[row]``, ids [D, C]."""
         rows = ids if self._ids is None else np.searchsorted(self._ids, ids)
-        one, other = self._before.rows(np.asarray(before, dtype=np.int64)), self._after.rows(rows)
-        return np.asarray(one @ other.T, dtype=np.float32)
+        after = self._after.rows(rows.ravel()).reshape(*ids.shape, -1)
+
+        def bias(row: int, before: int) -> Float32:
+            found: Float32 = after[row] @ self._before.row(before)
+            return found
+
+        return bias

@@ -57,11 +57,11 @@ def test_markov(
         wanted[rows] = logits + (w2 @ w1[before])[order]
         np.testing.assert_allclose(found, wanted, atol=exact)
         some = draft.ids[row, :3]
-        bias = drafter.markov.bias([before, 3], some)
-        assert bias.shape == (2, 3) and bias.dtype == np.float32
+        bias = drafter.markov.biases(draft.ids[:, :3])
+        assert bias(row, before).shape == (3,) and bias(row, before).dtype == np.float32
         at = np.searchsorted(rows, some)
-        np.testing.assert_allclose(bias[0], found[some] - logits[at], atol=1e-4)
-        np.testing.assert_allclose(bias[1], (w2 @ w1[3])[order][at], atol=exact)
+        np.testing.assert_allclose(bias(row, before), found[some] - logits[at], atol=1e-4)
+        np.testing.assert_allclose(bias(row, 3), (w2 @ w1[3])[order][at], atol=exact)
 
 
 @pytest.mark.parametrize("anchor", [None, False])
