@@ -14,7 +14,7 @@ from specla.core.topology import MAX_NODES
 FIRST_ASK = 8
 """Candidates that the draft is asked for at first."""
 
-SPARE = 0.1
+SPARE = 0.2
 """Part of a round's time for which more candidates are asked of the draft than are worth it on
 average; for nothing, all that are within reach. A draft that goes token by token is asked for
 few."""

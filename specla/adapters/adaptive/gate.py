@@ -61,4 +61,6 @@ class Gate:
         self.closed = True
 
     def _most(self, probe_loss: float) -> int:
-        return min(self._longest, max(int(probe_loss / self._share), 1))
+        most = probe_loss / self._share
+        # no number at all where a step took no time
+        return max(int(most), 1) if most < self._longest else self._longest

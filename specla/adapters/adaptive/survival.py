@@ -13,8 +13,8 @@ DECAY = 0.92
 IDLE_DECAY = 0.99
 """The same for a round in which nothing was offered."""
 
-BIN_PRIOR = 1.5
-GLOBAL_PRIOR = 2.0
+BIN_PRIOR = 2.0
+GLOBAL_PRIOR = 4.0
 """Expected acceptances that the belief "the draft is right" counts for, in each bin (where the
 belief is that the bin is as right as all bins together) and in all."""
 

@@ -202,6 +202,8 @@ class Qwen35Target:
                 self.store.pages.reserve(sequence, count)
                 step, _ = self._lay_out([(sequence, tree)], [tree], verify=True)
                 self._runner.prepare(*self._forward_calls(step, logits=True))
+            # the very first step is slow for reasons of the machine: memory that was never touched
+            self.verify([(sequence, Tree.lone(0))])
         finally:
             self.close(sequence)
 
