@@ -7,9 +7,10 @@ Each setting decodes the prompts of ``prompts.txt`` (openings that the demo mode
 on), greedily and at a temperature. First every byte is compared with plain decoding (tokens, logits
 and state); a setting that differs ends the program with nothing printed for it.
 
-Then plain decoding, the setting and a *chain of equal budget* from the same draft model alternate.
-Ratios are medians of neighbouring runs over all prompts. A block drafter's chain ends at its block,
-so a chain may verify fewer rows than its budget: ``rows`` says what a round really verified.
+Then plain decoding (by a target that captures nothing for a draft), the setting and a *chain of
+equal budget* from the same draft model alternate, greedily. Ratios are medians of neighbouring runs
+over all prompts. A block drafter's chain ends at its block, so a chain may verify fewer rows than
+its budget: ``rows`` says what a round really verified.
 --sweep prints the accept lengths of trees for values of tau and top-k instead.
 """
 
@@ -25,7 +26,7 @@ from time import perf_counter
 
 from harness import Neighbours, Table, argument_parser, interleaved, machine_line, median_ratio
 
-from specla.adapters.base import create_adapter
+from specla.adapters.base import Adapter, create_adapter
 from specla.backends import create_backend
 from specla.check import MismatchError, Trace, compare, plain_decode
 from specla.core.sampling import Sampler, SamplingParams
@@ -49,6 +50,9 @@ class Setting:
     options: tuple[tuple[str, str], ...] = ()
     chain: tuple[tuple[str, str], ...] | None = None
     budgets: tuple[int, ...] = BUDGETS
+
+
+PLAIN = Setting("plain", "none")
 
 
 @dataclass
@@ -82,22 +86,25 @@ class Bench:
         self.draft = {"draft": str(args.draft)}
         backend = create_backend(args.backend, threads=args.threads, model_bytes=model.weight_bytes)
         features = sorted({i for s in SETTINGS for i in self._layers(s, model)})
-        options = TargetOptions(context=1024, max_nodes=65, features=tuple(features))
+        options = TargetOptions(context=1024, max_nodes=65)
+        self.plain: Qwen35Target = model.target(backend, options)
+        options = replace(options, features=tuple(features))
         self.target: Qwen35Target = model.target(backend, options)
+        for target in (self.plain, self.target):
+            target.prepare_rows(range(1, max(BUDGETS) + 2))
         lines = PROMPTS.read_text().splitlines()[: args.prompts]
         self.prompts = [model.tokenizer.encode(line, parse_special=False) for line in lines]
         self._plain: dict[tuple[int, float], Trajectory] = {}
 
     def _layers(self, setting: Setting, model: ModelFile) -> tuple[int, ...]:
-        needs = self.adapter(setting).needs()
-        return tuple(i % model.config.n_layers for i in needs.features)
+        return self.adapter(setting).needs().layers(model.config.n_layers)
 
-    def adapter(self, setting: Setting) -> object:
+    def adapter(self, setting: Setting) -> Adapter:
         """A fresh adapter; the draft model goes to those that have one."""
-        takes_draft = "dspark" in setting.expression or "ddtree" in setting.expression
-        return create_adapter(
-            setting.expression, {**dict(setting.options), **(self.draft if takes_draft else {})}
-        )
+        options = dict(setting.options)
+        if any(name in setting.expression for name in ("dspark", "ddtree")):
+            options |= self.draft
+        return create_adapter(setting.expression, options)
 
     def sampler(self, temperature: float) -> Sampler:
         return Sampler(SamplingParams(temperature=temperature, seed=1))
@@ -127,15 +134,17 @@ class Bench:
         key = (i, temperature)
         if key not in self._plain:
             self._plain[key] = plain_decode(
-                self.target, self.prompts[i], self.args.tokens, self.sampler(temperature)
+                self.plain, self.prompts[i], self.args.tokens, self.sampler(temperature)
             )
         return self._plain[key]
 
     def timed(self, setting: Setting, budget: int, prompt: list[int]) -> Callable[[], float]:
         """Decode once, greedily; returns seconds."""
 
+        target = self.plain if setting is PLAIN else self.target
+
         def run() -> float:
-            with Session(self.target, self.adapter(setting), prompt) as session:
+            with Session(target, self.adapter(setting), prompt) as session:
                 request = Request(self.args.tokens, self.sampler(0.0), budget=budget)
                 start = perf_counter()
                 for _ in session.generate(request):
@@ -146,8 +155,7 @@ class Bench:
 
     def speeds(self, setting: Setting, budget: int) -> tuple[float, float | None]:
         """Speed over plain decoding, and over the chain of equal budget."""
-        plain = Setting("plain", "none")
-        contenders = {"plain": plain, "setting": setting}
+        contenders = {"plain": PLAIN, "setting": setting}
         if setting.chain is not None:
             contenders["chain"] = replace(setting, options=setting.chain)
         times: dict[str, list[float]] = {name: [] for name in contenders}

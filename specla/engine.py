@@ -218,7 +218,8 @@ class Session:
         room = self.target.options.context - self.sequence.length - 1
         max_depth = min(remaining - 1, room)
         budget = max(min(request.budget, self.target.options.max_nodes - 1), 0)
-        view = self._view(budget if max_depth else 0, max_depth)
+        greedy = request.sampler.params.is_greedy
+        view = self._view(budget if max_depth else 0, max_depth, greedy=greedy)
         with self.stats.timed("draft"):
             tree, kept, refusal = self._draft.propose(view)
         before, count, nodes = self.stats.step_seconds, 0, []
@@ -279,7 +280,7 @@ class Session:
 
     # -- pieces -----------------------------------------------------------------------------------
 
-    def _view(self, budget: int, max_depth: int) -> SequenceView:
+    def _view(self, budget: int, max_depth: int, *, greedy: bool = False) -> SequenceView:
         return SequenceView(
             key=self._key,
             tokens=ReadOnly(self._tokens),
@@ -289,6 +290,7 @@ class Session:
             features=lambda start, stop: read_only(
                 self.target.features(self.sequence, start, stop)
             ),
+            greedy=greedy,
         )
 
     def _chooser(self, sampler: Sampler, verified: Verified) -> Choose:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,15 +32,48 @@ _DEEPEST = -600.0
 number."""
 
 
+class BestOfRows:
+    """The best of each row of a block as log-probabilities, and the mass of all others.
+
+    width: how many of a row; vocab_size tells whether there are others.  temperature: divides what
+    the draft says; the others count as if they were one token, which errs on the side of doubt.
+    """
+
+    def __init__(
+        self, draft: BlockDraft, width: int, vocab_size: int, temperature: float = 1.0
+    ) -> None:
+        self.ids = draft.ids[:, :width]
+        self._temperature = temperature
+        self._stated = draft.values[:, :width] - draft.log_total[:, None]
+        self._rest = np.zeros(draft.depth)
+        if self.ids.shape[1] < vocab_size:
+            mass = np.maximum(1.0 - np.exp(self._stated).sum(axis=1), 0.0)
+            self._rest = mass ** (1.0 / temperature)
+
+    def children(self, row: int, top_k: int, bias: Floats | float = 0.0) -> Children:
+        """The ``top_k`` best of a row once ``bias`` [width] is added."""
+        scores = (self._stated[row] + bias) / self._temperature
+        highest = max(float(scores.max()), _DEEPEST)
+        rest = float(self._rest[row]) * math.exp(-highest)
+        total = float(np.exp(scores - highest).sum()) + rest
+        if not total > 0.0:
+            return [], []
+        places = best_places(scores, top_k)
+        log_total = highest + math.log(total)
+        return self.ids[row][places].tolist(), (scores[places] - log_total).tolist()
+
+
 class MarginalRows:
     """The row's own ``top_k`` best: plain DFlash."""
 
-    def __init__(self, draft: BlockDraft, top_k: int) -> None:
-        self._ids = draft.ids[:, :top_k].tolist()
-        self._log_probs = (draft.values[:, :top_k] - draft.log_total[:, None]).tolist()
+    def __init__(
+        self, draft: BlockDraft, top_k: int, vocab_size: int, temperature: float = 1.0
+    ) -> None:
+        rows = BestOfRows(draft, top_k, vocab_size, temperature)
+        self._children = [rows.children(row, top_k) for row in range(draft.depth)]
 
     def __call__(self, node: Node) -> Children:
-        return self._ids[node.depth], self._log_probs[node.depth]
+        return self._children[node.depth]
 
 
 class MarkovRows:
@@ -52,36 +84,34 @@ class MarkovRows:
     """
 
     def __init__(
-        self, draft: BlockDraft, head: MarkovHead, top_k: int, shortlist: int, vocab_size: int
+        self,
+        draft: BlockDraft,
+        head: MarkovHead,
+        top_k: int,
+        shortlist: int,
+        vocab_size: int,
+        temperature: float = 1.0,
     ) -> None:
         self._top_k = top_k
-        self._ids = draft.ids[:, :shortlist]
-        self._bias = head.biases(self._ids)
-        # in units of the whole row without a bias
-        self._stated = draft.values[:, :shortlist] - draft.log_total[:, None]
-        self._rest = [0.0] * draft.depth
-        if self._ids.shape[1] < vocab_size:
-            self._rest = np.maximum(1.0 - np.exp(self._stated).sum(axis=1), 0.0).tolist()
+        self._rows = BestOfRows(draft, shortlist, vocab_size, temperature)
+        self._bias = head.biases(self._rows.ids)
 
     def __call__(self, node: Node) -> Children:
-        scores = self._stated[node.depth] + self._bias(node.depth, node.token)
-        highest = max(float(scores.max()), _DEEPEST)
-        total = float(np.exp(scores - highest).sum()) + self._rest[node.depth] * math.exp(-highest)
-        if not total > 0.0:
-            return [], []
-        places = best_places(scores, self._top_k)
-        log_total = highest + math.log(total)
-        return self._ids[node.depth][places].tolist(), (scores[places] - log_total).tolist()
+        bias = self._bias(node.depth, node.token)
+        return self._rows.children(node.depth, self._top_k, bias)
 
 
 class MarkovVocabulary:
     """As :class:`MarkovRows` with the whole vocabulary for a shortlist."""
 
-    def __init__(self, draft: BlockDraft, head: MarkovHead, top_k: int) -> None:
+    def __init__(
+        self, draft: BlockDraft, head: MarkovHead, top_k: int, temperature: float = 1.0
+    ) -> None:
         self._draft, self._head, self._top_k = draft, head, top_k
+        self._temperature = np.float32(temperature)
 
     def __call__(self, node: Node) -> Children:
-        logits = self._head.corrected(self._draft, node.depth, node.token)
+        logits = self._head.corrected(self._draft, node.depth, node.token) / self._temperature
         ids = best_places(logits, self._top_k)
         return ids.tolist(), (logits[ids] - log_sum_exp(logits)).tolist()
 
@@ -110,11 +140,17 @@ class SpineBias:
 class SelectorRows:
     """The best ``top_k`` of the candidates that DFlash2's selector scores after a node's token."""
 
-    def __init__(self, draft: BlockDraft, selector: Selector, top_k: int) -> None:
+    def __init__(
+        self, draft: BlockDraft, selector: Selector, top_k: int, temperature: float = 1.0
+    ) -> None:
         self._draft, self._selector, self._top_k = draft, selector, top_k
+        self._temperature = temperature
 
     def __call__(self, node: Node) -> Children:
         (scores,) = self._selector.scores(self._draft, node.depth, [node.token])
+        if self._temperature != 1.0:
+            scores = scores / self._temperature
+            scores -= log_sum_exp(scores)
         places = best_places(scores, self._top_k)
         return self._draft.ids[node.depth][places].tolist(), scores[places].tolist()
 
@@ -127,14 +163,19 @@ class ConditionalRows:
     """
 
     def __init__(
-        self, draft: BlockDraft, redraft: Callable[[tuple[int, ...]], BlockDraft], top_k: int
+        self,
+        draft: BlockDraft,
+        redraft: Callable[[tuple[int, ...]], BlockDraft],
+        top_k: int,
+        vocab_size: int,
+        temperature: float = 1.0,
     ) -> None:
         self._draft, self._redraft, self._top_k = draft, redraft, top_k
+        self._rest = vocab_size, temperature
 
     def __call__(self, node: Node) -> Children:
-        draft, row = self._redraft(node.path()) if node.depth else self._draft, node.depth
-        log_probs = draft.values[row, : self._top_k] - draft.log_total[row]
-        return draft.ids[row, : self._top_k].tolist(), log_probs.tolist()
+        draft = self._redraft(node.path()) if node.depth else self._draft
+        return BestOfRows(draft, self._top_k, *self._rest).children(node.depth, self._top_k)
 
 
 class Confident:
@@ -179,12 +220,3 @@ def best_places(values: Floats, k: int) -> npt.NDArray[np.intp]:
         places[rank] = at = left.argmax()
         left[at] = -np.inf
     return places
-
-
-def at_temperature(draft: BlockDraft, temperature: float, backend: Any) -> BlockDraft:
-    """The draft with its best values and their sums as if all logits were divided."""
-    if temperature == 1.0:
-        return draft
-    logits = backend.download(draft.logits).astype(np.float64) / temperature
-    values = draft.values / np.float32(temperature)
-    return replace(draft, values=values, log_total=log_sum_exp(logits))

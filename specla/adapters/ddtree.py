@@ -7,32 +7,32 @@ from dataclasses import dataclass
 
 from specla.adapters.base import TargetInfo
 from specla.adapters.block import BlockAdapter
-from specla.adapters.block_rows import ConditionalRows, MarginalRows, SelectorRows, at_temperature
-from specla.adapters.block_tree import TreeOptions, check_tree, tree_shape, usable_rows
-from specla.adapters.checks import check_numbers
+from specla.adapters.block_rows import ConditionalRows, MarginalRows, SelectorRows
+from specla.adapters.block_tree import (
+    TreeOptions,
+    check_tree,
+    draft_temperature,
+    tree_shape,
+    usable_rows,
+)
 from specla.core.proposal import Proposal, SequenceView
 from specla.core.trees import Expand, best_first
 from specla.models.dflash.block import BlockDraft
-
-TEMPERATURES = (1e-3, 1e3)
 
 
 @dataclass(frozen=True)
 class DdtreeOptions(TreeOptions):
     """Options of the ddtree adapter, beside those of drafter and tree.
 
-    temperature: divides the draft's logits.  conditional: draft again for every node that may have
-    children, with its path in place of masks.  selector: use DFlash2's path selector if the drafter
-    has one; it scores at temperature 1, and not with ``conditional``.
+    conditional: draft again for every node that may have children, with its path in place of masks.
+    selector: use DFlash2's path selector if the drafter has one, but not with ``conditional``.
     """
 
-    temperature: float = 1.0
     conditional: bool = False
     selector: bool = True
 
     def __post_init__(self) -> None:
         check_tree("ddtree", self)
-        check_numbers("ddtree", self, temperature=TEMPERATURES)
 
 
 class DdtreeAdapter(BlockAdapter):
@@ -47,7 +47,7 @@ class DdtreeAdapter(BlockAdapter):
 
     def bind(self, target: TargetInfo) -> None:
         super().bind(target)
-        self._backend = target.backend
+        self._vocab_size = target.vocab_size
         self._top_k = min(self.options.top_k, target.vocab_size)
         self._selector = self.drafter.selector if self.options.selector else None
         self._width = self._top_k
@@ -64,22 +64,17 @@ class DdtreeAdapter(BlockAdapter):
         if not rows:
             return Proposal()
         shape = tree_shape(self.options, view, rows)
+        return best_first(view.root, self._scoring(view, rows), shape)
+
+    def _scoring(self, view: SequenceView, rows: int) -> Expand:
+        temperature, top_k = draft_temperature(self.options, view), self._top_k
+        draft = self.drafter.draft(view, rows, self._width)
         if self.options.conditional:
-            return best_first(view.root, self._conditional(view, rows), shape)
-        return best_first(view.root, self._rows(view, rows), shape)
 
-    def _rows(self, view: SequenceView, rows: int) -> Expand:
-        draft, selector = self.drafter.draft(view, rows, self._width), self._selector
-        if selector is not None:
-            return SelectorRows(draft, selector, self._top_k)
-        return MarginalRows(self._tempered(draft), self._top_k)
+            def redraft(path: tuple[int, ...]) -> BlockDraft:
+                return self.drafter.redraft(view, path, self._width)
 
-    def _conditional(self, view: SequenceView, rows: int) -> Expand:
-        def redraft(path: tuple[int, ...]) -> BlockDraft:
-            return self._tempered(self.drafter.redraft(view, path, self._top_k))
-
-        draft = self._tempered(self.drafter.draft(view, rows, self._top_k))
-        return ConditionalRows(draft, redraft, self._top_k)
-
-    def _tempered(self, draft: BlockDraft) -> BlockDraft:
-        return at_temperature(draft, self.options.temperature, self._backend)
+            return ConditionalRows(draft, redraft, top_k, self._vocab_size, temperature)
+        if self._selector is not None:
+            return SelectorRows(draft, self._selector, top_k, temperature)
+        return MarginalRows(draft, top_k, self._vocab_size, temperature)

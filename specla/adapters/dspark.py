@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from specla.adapters.base import TargetInfo
 from specla.adapters.block import BlockAdapter
 from specla.adapters.block_rows import Confident, MarkovRows, MarkovVocabulary, SpineBias
-from specla.adapters.block_tree import TreeOptions, check_tree, tree_shape, usable_rows
+from specla.adapters.block_tree import (
+    TreeOptions,
+    check_tree,
+    draft_temperature,
+    tree_shape,
+    usable_rows,
+)
 from specla.adapters.checks import check_choice, check_integers, check_probability
 from specla.core.proposal import Proposal, SequenceView
 from specla.core.topology import MAX_TOKEN
@@ -98,13 +104,16 @@ class DsparkAdapter(BlockAdapter):
     def _scoring(self, view: SequenceView, rows: int) -> Expand:
         options = self.options
         top_k = min(options.top_k, self._vocab_size)
+        temperature = draft_temperature(options, view)
         shortlist = self._shortlist
         draft = self.drafter.draft(view, rows, max(shortlist, 1))
         scoring: Expand
         if shortlist:
-            scoring = MarkovRows(draft, self._markov, top_k, shortlist, self._vocab_size)
+            scoring = MarkovRows(
+                draft, self._markov, top_k, shortlist, self._vocab_size, temperature
+            )
         else:
-            scoring = MarkovVocabulary(draft, self._markov, top_k)
+            scoring = MarkovVocabulary(draft, self._markov, top_k, temperature)
         if options.confidence or options.p_min > 0:
             scoring = self._heeding_confidence(scoring, draft)
         return SpineBias(scoring) if options.bias == "spine" else scoring

@@ -61,6 +61,7 @@ class SequenceView:
     tokens: prompt and text so far; the last one is the root, which is decided but not in the
     target's state.  prompt_length: how many are prompt.
     budget: most candidates of this round.  max_depth: candidates deeper than this can't be used.
+    greedy: whether the target takes its likeliest token, so that a draft had better be bold.
     features: (start, stop) -> hidden states [stop - start, layers, d_model] of positions in the
     state, for adapters that declared layers; raises for others.
     """
@@ -71,6 +72,7 @@ class SequenceView:
     budget: int
     max_depth: int
     features: Callable[[int, int], Any] = field(repr=False)
+    greedy: bool = False
 
     @property
     def root(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from adapter_views import paths, target, view
-from fake_drafter import FakeDrafter
+from fake_drafter import FakeDrafter, log_softmax
 
 from specla.adapters.base import Adapter
 from specla.adapters.block import BlockAdapter
@@ -35,6 +35,17 @@ def propose(adapter: Adapter, drafter: FakeDrafter, root: int = 0, **limits: int
     (proposal,) = adapter.propose([seen])
     to_tree(proposal, seen, vocab_size=drafter.logits.shape[1], adapter="test")
     return proposal
+
+
+def tempered(logits: np.ndarray, width: int, temperature: float) -> np.ndarray:
+    """Log-probabilities [vocab] of a row's best, divided; all the others weigh as one token."""
+    stated = log_softmax(logits)
+    best = np.argsort(-logits, kind="stable")[:width]
+    others = max(1.0 - np.exp(stated[best]).sum(), 0.0) if width < len(logits) else 0.0
+    weights = np.exp(stated[best] / temperature)
+    result = np.full(len(logits), -np.inf)
+    result[best] = np.log(weights / (weights.sum() + others ** (1.0 / temperature)))
+    return result
 
 
 def best_paths(

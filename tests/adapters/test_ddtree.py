@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from adapter_views import paths, view
-from block_trees import assert_is, best_paths, bound, propose
+from block_trees import assert_is, best_paths, bound, propose, tempered
 from fake_drafter import FakeDrafter, FakeSelector, log_softmax, random_drafter
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -36,7 +36,7 @@ def test_the_best_paths_through_the_rows(
     adapter = bound(DdtreeAdapter, drafter, temperature=temperature, **tree)
     rows = min(3, limit["max_depth"], limit["budget"])
     expected = best_paths(
-        lambda path: log_softmax(drafter.logits[len(path)] / temperature),
+        lambda path: tempered(drafter.logits[len(path)], int(tree["top_k"]), temperature),
         int(tree["top_k"]),
         limit["budget"],
         rows,
@@ -54,7 +54,7 @@ def test_conditional_rows_are_drafted_after_the_exact_prefix(
     drafter = random_drafter(seed)
     adapter = bound(DdtreeAdapter, drafter, temperature=temperature, conditional=True, **tree)
     expected = best_paths(
-        lambda path: log_softmax(drafter.row(len(path), path) / temperature),
+        lambda path: tempered(drafter.row(len(path), path), int(tree["top_k"]), temperature),
         int(tree["top_k"]),
         limit["budget"],
         min(3, limit["max_depth"], limit["budget"]),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from adapter_views import paths
+from adapter_views import paths, view
 from block_trees import assert_is, best_paths, bound, propose
 from fake_drafter import FakeConfidence, FakeDrafter, FakeMarkov, log_softmax, random_drafter
 from hypothesis import given, settings
@@ -81,6 +82,25 @@ def test_the_spine_bias_gives_all_nodes_of_a_depth_the_same_children(
         4, 22, 3, math.inf, seed=False,
     )  # fmt: skip
     assert_is(propose(adapter, drafter, root=2, budget=22), expected)
+
+
+@pytest.mark.parametrize(("greedy", "given_temperature"), [(True, None), (False, 0.5), (True, 0.5)])
+@pytest.mark.parametrize("shortlist", [0, VOCAB])
+def test_a_greedy_target_makes_the_draft_bold(
+    greedy: bool, given_temperature: float | None, shortlist: int
+) -> None:
+    drafter = random_drafter(3)
+    adapter = bound(
+        DsparkAdapter, drafter, shortlist=shortlist, tau=math.inf, temperature=given_temperature
+    )
+    (proposal,) = adapter.propose([replace(view([1, 2], budget=9), greedy=greedy)])
+    expected = best_paths(
+        lambda path: log_softmax(exact_row(drafter, 2, path) / 0.5),
+        4, 9, 3, math.inf, seed=False,
+    )  # fmt: skip
+    assert_is(proposal, expected)
+    plain = bound(DsparkAdapter, drafter, shortlist=shortlist, tau=math.inf)
+    assert propose(plain, drafter, root=2, budget=9).log_probs != proposal.log_probs
 
 
 def test_spine_and_branch_differ_where_siblings_are_followed_by_other_tokens() -> None:
