@@ -37,7 +37,7 @@ class DsparkOptions(TreeOptions):
 
     shape: str = "tree"
     p_min: float = 0.0
-    shortlist: int = 32
+    shortlist: int = 64
     bias: str = "branch"
     confidence: bool = False
 
