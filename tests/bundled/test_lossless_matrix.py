@@ -3,21 +3,26 @@ bytes of plain decoding on the reference backend: tokens, logits and committed s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
 import pytest
 
 from specla.adapters.base import Adapter, create_adapter
+from specla.adapters.combinator import Combinator
 from specla.adapters.replay import ReplayAdapter
 from specla.backends import create_backend
 from specla.check import Trace, compare, plain_decode
+from specla.core.proposal import Proposal, SequenceView
 from specla.core.sampling import Sampler, SamplingParams
 from specla.engine import Request, Session
-from specla.models.load import ModelFile, bundled_model, open_model
+from specla.models.load import ModelFile, bundled_drafter, bundled_model, open_model
 from specla.models.qwen35.target import Qwen35Target, TargetOptions
 
 N_TOKENS = 16
+FEATURES = (1, 3, 5, 6)
+"""What the bundled drafter reads."""
 # repeats itself, so that n-grams find something
 PROMPT = "The big dog said hello. The big cat said hello. The big dog said"
 SAMPLING = {
@@ -29,6 +34,17 @@ SAMPLING = {
 }
 
 
+DRAFT = {"draft": str(bundled_drafter())}
+DRAFTED = {
+    "dspark": ("dspark", DRAFT),
+    "dspark chain": ("dspark", DRAFT | {"shape": "chain"}),
+    "ddtree": ("ddtree", DRAFT),
+    "ddtree conditional": ("ddtree", DRAFT | {"conditional": "1"}),
+    "the model itself": ("chain", {"draft": str(bundled_model())}),
+    "fallback": ("fallback(suffix, dspark)", DRAFT),
+}
+
+
 @cache
 def _model() -> ModelFile:
     return open_model(bundled_model())
@@ -36,7 +52,7 @@ def _model() -> ModelFile:
 
 @cache
 def _target(chunk: int, backend: str) -> Qwen35Target:
-    options = TargetOptions(context=256, max_nodes=65, chunk=chunk, poison=True)
+    options = TargetOptions(context=256, max_nodes=65, chunk=chunk, features=FEATURES, poison=True)
     return _model().target(create_backend(backend), options)
 
 
@@ -54,7 +70,8 @@ def _adapter(name: str, plain: Trace) -> Adapter:
         return ReplayAdapter.of(plain.tokens, error=0.25, seed=3)
     if name == "replay tree":
         return ReplayAdapter.of(plain.tokens, error=0.1, branch=3, side_depth=2, seed=4)
-    return create_adapter(name)
+    expression, options = DRAFTED.get(name, (name, {}))
+    return create_adapter(expression, options)
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 512])
@@ -69,6 +86,42 @@ def test_speculation_changes_no_byte(adapter: str, sampling: str, budget: int, c
 @pytest.mark.parametrize("adapter", ["ngram", "replay chain", "replay tree"])
 def test_speculation_changes_no_byte_on_the_reference(adapter: str, sampling: str) -> None:
     _decode_and_compare(adapter, sampling, 22, 7, backend="numpy")
+
+
+@pytest.mark.parametrize("budget", [1, 5, 22])
+@pytest.mark.parametrize("sampling", SAMPLING)
+@pytest.mark.parametrize("adapter", DRAFTED)
+def test_draft_models_change_no_byte(adapter: str, sampling: str, budget: int) -> None:
+    _decode_and_compare(adapter, sampling, budget, 7)
+
+
+@pytest.mark.parametrize("adapter", ["dspark", "ddtree"])
+def test_draft_models_change_no_byte_on_the_reference(adapter: str) -> None:
+    _decode_and_compare(adapter, "sampled", 7, 7, backend="numpy")
+
+
+class _Listening(Combinator):
+    """Keeps all proposals of its inner adapter."""
+
+    arity = (1, 1)
+
+    def __init__(self, inner: Adapter) -> None:
+        super().__init__(None, [inner])
+        self.heard: list[list[Proposal]] = []
+
+    def propose(self, views: Sequence[SequenceView]) -> list[Proposal]:
+        self.heard.append(self.parts[0].propose(list(views)))
+        return self.heard[-1]
+
+
+def test_both_backends_draft_the_same() -> None:
+    """Trees are as reproducible as texts: equal features, equal logits, equal arithmetic."""
+    prompt, _, _ = _plain("greedy")
+    one, other = (_Listening(_adapter("dspark", Trace())) for _ in range(2))
+    for backend, adapter in (("numpy", one), ("numba", other)):
+        with Session(_target(7, backend), adapter, prompt) as session:
+            list(session.generate(Request(N_TOKENS, Sampler(SamplingParams()), budget=9)))
+    assert one.heard == other.heard and len(one.heard) > 1
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 512])

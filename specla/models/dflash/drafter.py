@@ -104,7 +104,7 @@ class DflashDrafter:
         nothing but time depends on it."""
         context = self._contexts.of(_NOBODY)
         try:
-            for count in range(1, self.depth + 2):
+            for count in range(1, min(self.depth + 1, self._chunk) + 1):
                 self._runner.prepare(*self._append_calls(context, 0, count))
             for depth in range(1, self.depth + 1):
                 self._runner.prepare(*self._block_calls(context, depth, k)[1:])
