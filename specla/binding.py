@@ -47,7 +47,7 @@ def naming(kind: str, name: str) -> Iterator[None]:
         yield
     except MemoryError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         what = str(error) if isinstance(error, SpeclaError) else f"{type(error).__name__}: {error}"
         if repr(name) in what:
             raise OptionError(what) from error

@@ -7,13 +7,14 @@ round's speed, never a byte of the text. See docs/adapters.md for a complete one
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import MISSING, Field, dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
 
 from specla.core.proposal import Outcome, Proposal, SequenceView
 from specla.core.registry import Registry
-from specla.errors import OptionError
+from specla.errors import OptionError, SpeclaError
 
 if TYPE_CHECKING:
     from specla.models.qwen35.parts import TargetParts
@@ -133,22 +134,50 @@ def check_options(expression: str, options: Mapping[str, str] | None = None) -> 
 
 
 def parse_options(name: str, schema: type[Any] | None, given: Mapping[str, str]) -> Any:
-    """``key=value`` texts as an instance of the frozen dataclass ``schema``."""
-    known = {field.name: field for field in fields(schema)} if schema is not None else {}
+    """``key=value`` texts as an instance of the frozen dataclass ``schema``.
+
+    Raises OptionError, also where the schema itself is faulty.
+    """
+    known = {field.name: field for field in option_fields(name, schema)}
     for key in given:
         if key not in known:
             listed = ", ".join(sorted(known)) or "none"
             raise OptionError(f"adapter {name!r} has no option {key!r}; known: {listed}")
     if schema is None:
         return None
-    hints = get_type_hints(schema)
+    with authored(name, "options"):
+        hints = get_type_hints(schema)
     values = {key: _convert(name, key, text, hints[key]) for key, text in given.items()}
     for key, field in known.items():
         required = field.default is MISSING and field.default_factory is MISSING
         if required and key not in values:
             remedy = "--draft FILE" if key == "draft" else f"--adapter-opt {key}="
             raise OptionError(f"adapter {name!r} needs the option {key}; give {remedy}")
-    return schema(**values)
+    with authored(name, "options"):
+        return schema(**values)
+
+
+def option_fields(name: str, schema: Any) -> tuple[Field[Any], ...]:
+    """The fields of an adapter's ``Options``, none if it has none. Raises OptionError, naming the
+    adapter, for what isn't a dataclass."""
+    if schema is None:
+        return ()
+    with authored(name, "Options"):
+        return fields(schema)
+
+
+@contextmanager
+def authored(name: str, what: str) -> Iterator[None]:
+    """A part of an adapter is read, which may be anybody's and faulty: then OptionError says so."""
+    try:
+        yield
+    except (SpeclaError, MemoryError):
+        raise
+    except (Exception, SystemExit) as error:
+        raise OptionError(
+            f"adapter {name!r}: its {what} can't be used: {type(error).__name__}: "
+            f"{' '.join(str(error).split())}; tell its author"
+        ) from error
 
 
 def _convert(name: str, key: str, text: str, kind: Any) -> Any:

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specla.core.trees import Expand, Node
+from specla.errors import ProposalError
 from specla.models.dflash.block import BlockDraft, ConfidenceHead, Float64, MarkovHead, Selector
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -56,6 +57,8 @@ class BestOfRows:
         highest = max(float(scores.max()), _DEEPEST)
         rest = float(self._rest[row]) * math.exp(-highest)
         total = float(np.exp(scores - highest).sum()) + rest
+        if math.isnan(total):
+            raise ProposalError("the draft's logits are NaN; check the draft's file")
         if not total > 0.0:
             return [], []
         places = best_places(scores, top_k)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from specla.adapters.base import TargetInfo
 from specla.adapters.block import BlockAdapter
 from specla.adapters.block_rows import ConditionalRows, MarginalRows, SelectorRows
@@ -55,6 +57,7 @@ class DdtreeAdapter(BlockAdapter):
             self._width = min(self._selector.top_k, target.vocab_size)
         self.drafter.prepare(self._width)
 
+    @np.errstate(all="ignore")  # what a damaged draft says may be no number
     def propose(self, views: Sequence[SequenceView]) -> list[Proposal]:
         """One tree per view."""
         return [self._tree(view) for view in views]

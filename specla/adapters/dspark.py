@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from specla.adapters.base import TargetInfo
 from specla.adapters.block import BlockAdapter
 from specla.adapters.block_rows import Confident, MarkovRows, MarkovVocabulary, SpineBias
@@ -30,9 +32,10 @@ class DsparkOptions(TreeOptions):
 
     shape: ``tree`` or ``chain``; a chain takes no notice of the options of a tree.
     p_min: nothing is drafted after a token that leaves the confidence below it.
-    shortlist: how many candidates of a row are corrected, the best without correction; 0 for the
-    whole vocabulary.  bias: of each branch's own token (``branch``), or that of the greedy path for
-    all nodes of a depth (``spine``).  confidence: count a child's confidence into its probability.
+    shortlist: how many candidates of a row are corrected, the best without correction, at least
+    ``top_k``; 0 for the whole vocabulary.  bias: of each branch's own token (``branch``), or that
+    of the greedy path for all nodes of a depth (``spine``).  confidence: count a child's confidence
+    into its probability.
     """
 
     shape: str = "tree"
@@ -47,11 +50,6 @@ class DsparkOptions(TreeOptions):
         check_choice("dspark", self, "bias", "branch", "spine")
         check_probability("dspark", self, "p_min")
         check_integers("dspark", self, shortlist=(0, MAX_TOKEN))
-        if 0 < self.shortlist < self.top_k:
-            raise OptionError(
-                f"adapter 'dspark': option shortlist is {self.shortlist}, less than top_k, which "
-                f"is {self.top_k}; raise it, or give 0 for the whole vocabulary"
-            )
 
 
 class DsparkAdapter(BlockAdapter):
@@ -79,9 +77,11 @@ class DsparkAdapter(BlockAdapter):
                 f"adapter 'dspark': option {wants} needs a confidence head, and drafter "
                 f"{options.draft!r} has none; leave the option out"
             )
-        self._shortlist = min(options.shortlist, self._vocab_size)
+        wanted = max(options.shortlist, options.top_k) if options.shortlist else 0
+        self._shortlist = min(wanted, self._vocab_size)
         drafter.prepare(1 if options.shape == "chain" else max(self._shortlist, 1))
 
+    @np.errstate(all="ignore")  # what a damaged draft says may be no number
     def propose(self, views: Sequence[SequenceView]) -> list[Proposal]:
         """One chain or tree per view."""
         return [self._proposal(view) for view in views]

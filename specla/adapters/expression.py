@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
-from specla.adapters.base import Adapter, adapters, parse_options
+from specla.adapters.base import Adapter, adapters, authored, option_fields, parse_options
 from specla.adapters.combinator import Combinator, check_arity
 from specla.errors import OptionError
 
@@ -137,7 +137,10 @@ def build(text: str, given: Mapping[str, str]) -> Adapter:
 
 def _class(name: str) -> type[Adapter]:
     found = adapters.get(name)
-    if not (isinstance(found, type) and issubclass(found, Adapter)):
+    with authored(name, "class"):
+        usable = isinstance(found, type) and issubclass(found, Adapter)
+        _ = getattr(found, "Options", None)
+    if not usable:
         raise OptionError(
             f"adapter {name!r} from {adapters.origin(name)} is no subclass of "
             f"specla.adapters.base.Adapter; tell its author"
@@ -147,7 +150,8 @@ def _class(name: str) -> type[Adapter]:
 
 def _check_arguments(part: Expression, kind: type[Adapter]) -> None:
     if issubclass(kind, Combinator):
-        check_arity(part.name, kind, len(part.arguments or ()))
+        with authored(part.name, "arity"):
+            check_arity(part.name, kind, len(part.arguments or ()))
     elif part.arguments is not None:
         raise OptionError(f"adapter {part.name!r} is not made of others; write {part.name} alone")
 
@@ -157,7 +161,7 @@ def _per_name(
 ) -> dict[str, dict[str, str]]:
     """Which option goes to which adapters; ``name.key`` goes before ``key``."""
     known = {
-        name: {field.name for field in fields(kind.Options)} if kind.Options is not None else set()
+        name: {field.name for field in option_fields(name, kind.Options)}
         for name, kind in classes.items()
     }
     result: dict[str, dict[str, str]] = {name: {} for name in classes}

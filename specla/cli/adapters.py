@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, dataclass
 from typing import Any
 
 import click
@@ -46,14 +46,16 @@ def listed() -> list[Entry]:
 
 def _entry(name: str) -> Entry:
     from specla.adapters import adapters
+    from specla.adapters.base import authored, option_fields
     from specla.errors import SpeclaError
 
     try:
         kind = adapters.get(name)
-        schema = getattr(kind, "Options", None)
+        with authored(name, "class"):
+            schema = getattr(kind, "Options", None)
+        known = option_fields(name, schema)
     except SpeclaError as error:
         return Entry(name, adapters.origin(name), "unknown", {}, (), str(error))
-    known = fields(schema) if schema is not None else ()
     options = {field.name: _default(field) for field in known}
     required = tuple(field.name for field in known if is_required(field))
     return Entry(name, adapters.origin(name), _needs(kind, options, required), options, required)
@@ -80,7 +82,10 @@ def _features(kind: type[Any]) -> list[str]:
     try:
         schema = kind.Options
         layers = kind(schema() if schema is not None else None).needs().features
-    except Exception:  # a third party's code may fail in any way, and this is only a list
+    except (
+        Exception,
+        SystemExit,
+    ):  # a third party's code may fail in any way, and this is only a list
         return []
     if not layers:
         return []

@@ -15,7 +15,7 @@ from specla.errors import OptionError
 COMMANDS = {
     "decode": "Continue a text, with speculation or without: the same bytes.",
     "inspect": "Show what a GGUF file holds and whether specla can serve it.",
-    "convert": "Convert a Hugging Face Qwen3.5 checkpoint to a GGUF file.",
+    "convert": "Convert a Hugging Face checkpoint (Qwen3.5, or a drafter) to a GGUF file.",
     "adapters": "List the adapters that can propose tokens.",
     "backends": "List the backends that can compute, and with what.",
     "warmup": "Compile the CPU backend's kernels now, so that later runs start at once.",

@@ -120,7 +120,10 @@ def facts(model: ModelFile) -> TargetFacts:
 
 def is_bundled(path: Path) -> bool:
     """Whether a target is the model that ships inside the package."""
-    return path.resolve() == bundled_model().resolve()
+    try:
+        return path.samefile(bundled_model())
+    except (OSError, ValueError):
+        return False
 
 
 def check_early(flags: SpeculationFlags, target: Path | None) -> None:

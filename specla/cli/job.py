@@ -111,7 +111,7 @@ def _check_draft(
     takers = [
         part.name
         for part in parse(chosen.adapter).walk()
-        if "draft" in option_names(adapters.get(part.name).Options)
+        if "draft" in option_names(part.name, adapters.get(part.name).Options)
     ]
     if draft is None:
         if not all(adapters.origin(name) == "specla" for name in takers):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from specla.errors import OptionError
@@ -34,7 +36,18 @@ def write_text(text: str) -> None:
 
 def write_json(value: Any) -> None:
     """One JSON object and a newline."""
-    write_text(json.dumps(value, ensure_ascii=False) + "\n")
+    write_text(json.dumps(as_json(value), ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def as_json(value: Any) -> Any:
+    """A value as JSON can hold it: numbers that are none, and what it doesn't know, become text."""
+    if isinstance(value, Mapping):
+        return {str(key): as_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [as_json(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
 
 
 def is_terminal(stream: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass
 from time import perf_counter
@@ -13,7 +12,7 @@ from specla.cli.decode_config import DecodeConfig
 from specla.cli.interrupt import Interrupt
 from specla.cli.job import Job, prepare
 from specla.cli.outcome import DONE, INTERRUPTED, DifferenceError
-from specla.cli.output import is_terminal, utf8_stdout, write_json, write_text
+from specla.cli.output import as_json, is_terminal, utf8_stdout, write_json, write_text
 from specla.cli.preparing import prepare_backend
 from specla.cli.progress import Reporter, reporter
 from specla.cli.summary import summary_rows, tokens
@@ -184,7 +183,7 @@ def _report(job: Job, decoded: Decoded, compared: int | MismatchError | None) ->
 def _adapter_report(job: Job) -> dict[str, Any]:
     """What the adapter says of itself; whatever it says is no reason to lose the rest."""
     try:
-        report: dict[str, Any] = json.loads(json.dumps(job.adapter.report(), default=str))
+        report: dict[str, Any] = as_json(job.adapter.report())
         return report
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return {"error": f"{type(error).__name__}: {error}"}

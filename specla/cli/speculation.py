@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from specla.adapters.base import Adapter, adapters, create_adapter
+from specla.adapters.base import Adapter, adapters, authored, create_adapter, option_fields
 from specla.adapters.combinator import Combinator
 from specla.adapters.expression import parse, resolve
 from specla.cli.speculation_flags import AUTO, SpeculationFlags
@@ -119,15 +119,16 @@ def speculation(
     """
     expression, path = _choice(flags, draft, target)
     known = _known_options(expression)
-    if path is None and target.own_draft is not None and _runs_blocks(known):
+    named = any(name.rpartition(".")[2] == "draft" for name, _ in flags.adapter_options)
+    if path is None and not named and target.own_draft is not None and _runs_blocks(known):
         path = target.own_draft
     options = _options(flags, expression, known, path)
-    if flags.uses_specla and "draft" not in options:
+    if flags.uses_specla and path is None and "draft" not in options:
         _require_no_draft(expression, known, options)
     result = Speculation(
         adapter=expression,
         options=tuple(options.items()),
-        draft=options.get("draft"),
+        draft=path or options.get("draft"),
         budget=flags.most_candidates,
         specla=flags.uses_specla,
         verification=_verification(flags),
@@ -161,16 +162,17 @@ def _known_options(expression: str) -> dict[str, dict[str, bool]]:
     """Of each adapter of the expression: its options, and whether each must be given."""
     known = {}
     for part in parse(expression).walk():
-        schema = getattr(adapters.get(part.name), "Options", None)
-        known[part.name] = option_names(schema)
+        with authored(part.name, "class"):
+            schema = getattr(adapters.get(part.name), "Options", None)
+        known[part.name] = option_names(part.name, schema)
     return known
 
 
-def option_names(schema: type[Any] | None) -> dict[str, bool]:
-    """Names of a schema's options, and whether each must be given."""
+def option_names(name: str, schema: type[Any] | None) -> dict[str, bool]:
+    """Names of an adapter's options, and whether each must be given."""
     from specla.cli.adapters import is_required
 
-    return {field.name: is_required(field) for field in fields(schema)} if schema else {}
+    return {field.name: is_required(field) for field in option_fields(name, schema)}
 
 
 def _runs_blocks(known: dict[str, dict[str, bool]]) -> bool:
@@ -202,17 +204,41 @@ def _options(
                 f"or {remedy}"
             )
         text = str(value)
-        if not _same(options.setdefault(key, text), text):
-            raise OptionError(
-                f"{flag} is {text} and --adapter-opt {key} is {options[key]}, which mean the same; "
-                f"give one"
-            )
+        _refuse_two(flag, key, text, known, dict(flags.adapter_options))
+        if key == "draft":
+            options |= _draft_options(known, text)
+            continue
+        options.setdefault(key, text)
     if flags.uses_specla:
         environment = flags.environment
         for key, wish in (("top_k", environment.top_k), ("conditional", environment.conditional)):
             if wish is not None and key in heeded:
                 options.setdefault(key, str(int(wish)))
     return options
+
+
+def _refuse_two(
+    flag: str, key: str, text: str, known: dict[str, dict[str, bool]], given: dict[str, str]
+) -> None:
+    """Raise OptionError where --adapter-opt leaves nobody who would heed a flag."""
+    takers = {f"{name}.{key}" for name, names in known.items() if key in names}
+    others = {name for name, value in given.items() if not _same(value, text)}
+    if key in others or takers <= others:
+        name = key if key in others else min(takers)
+        raise OptionError(
+            f"{flag} is {text} and --adapter-opt {name} is {given[name]}, which mean the same; "
+            f"give one"
+        )
+
+
+def _draft_options(known: dict[str, dict[str, bool]], path: str) -> dict[str, str]:
+    """A draft goes to the adapters that can't do without; if there are none, to all that take
+    one."""
+    needing = [name for name, names in known.items() if names.get("draft")]
+    taking = [name for name, names in known.items() if "draft" in names]
+    if not needing or needing == taking:
+        return {"draft": path}
+    return {f"{name}.draft": path for name in needing}
 
 
 def _same(one: str, other: str) -> bool:
@@ -247,6 +273,6 @@ def draft_free() -> list[str]:
         name
         for name, kind in kinds.items()
         if not issubclass(kind, Combinator)
-        and "draft" not in option_names(kind.Options)
-        and not any(option_names(kind.Options).values())
+        and "draft" not in option_names(name, kind.Options)
+        and not any(option_names(name, kind.Options).values())
     ]

@@ -53,7 +53,7 @@ class Registry(Generic[T]):
         point = self._find(name)
         try:
             loaded: T = point.load()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise OptionError(
                 f"{self.kind} {name!r} from {self.origin(name)} can't be loaded: "
                 f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -21,6 +21,9 @@ FRESH = 32
 REFIT = 4
 """After the first ``FRESH`` samples the curve is fitted anew at every ``REFIT``-th only."""
 
+SHORTEST = 1e-12
+"""Seconds that no step takes: a clock that shows so little stood still."""
+
 REACH = 32
 """Rows that are tabulated at least."""
 
@@ -62,7 +65,7 @@ class CostCurve:
 
     def add(self, rows: int, seconds: float) -> None:
         """A step over ``rows`` took ``seconds``; what is no time is ignored."""
-        if rows < self._base or not 0.0 < seconds < float("inf"):
+        if rows < self._base or not SHORTEST < seconds < float("inf"):
             return
         self._number += 1
         self._points.setdefault(rows, _Point()).add(seconds, self._number)

@@ -161,7 +161,10 @@ def _rope(keys: DraftKeys, head_dim: int) -> Rope:
         keys.note(f"metadata {keys.full('rope.freq_base')} is missing; the target's base taken")
     elif base <= 0:
         keys.reject("rope.freq_base", f"is {base}; it must be positive")
-    return Rope(base, dim, _scaling(keys))
+    scaling = _scaling(keys)
+    if scaling is not None and scaling.original_context is not None and base == 1.0:
+        keys.reject("rope.freq_base", "is 1, from which YaRN can't be computed")
+    return Rope(base, dim, scaling)
 
 
 def _scaling(keys: DraftKeys) -> Scaling | None:
@@ -183,6 +186,9 @@ def _scaling(keys: DraftKeys) -> Scaling | None:
     for key in ("rope.scaling.yarn_log_multiplier", "rope.scaling.yarn_attn_factor"):
         if get(full(key), 0.0) not in (0.0, 1.0):
             keys.unsupported(full(key), "is set, which specla doesn't compute")
+    for key, default in (("beta_fast", 32.0), ("beta_slow", 1.0)):
+        if get(full(f"rope.scaling.yarn_{key}"), default) <= 0:
+            keys.reject(f"rope.scaling.yarn_{key}", "must be positive")
     return Scaling(
         factor,
         original_context=keys.metadata.get_int(

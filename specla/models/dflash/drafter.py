@@ -13,7 +13,7 @@ from specla.backends.base import RotaryTable
 from specla.backends.pools import KvPool, KvShape
 from specla.core.plan import StepPlan
 from specla.core.proposal import SequenceView
-from specla.errors import OptionError, SpeclaError
+from specla.errors import CapacityError, OptionError, SpeclaError
 from specla.models.dflash.block import BlockDraft, ConfidenceHead, MarkovHead, Selector
 from specla.models.dflash.confidence import DsparkConfidence
 from specla.models.dflash.contexts import Context, Contexts
@@ -113,6 +113,11 @@ class DflashDrafter:
 
     def take_up(self, view: SequenceView) -> None:
         """Take up what is committed, as ``draft`` does at first: of a long prompt, say."""
+        if len(view.tokens) > self._target.context + 1:
+            raise CapacityError(
+                f"a text of {len(view.tokens)} tokens; the drafter has room for the target's "
+                f"context of {self._target.context}"
+            )
         context = self._contexts.of(view.key)
         context.agree(view)
         self._take_up(context, view)
