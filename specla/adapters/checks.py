@@ -48,23 +48,11 @@ def check_choice(adapter: str, options: Any, name: str, *choices: str) -> None:
         )
 
 
+def check_number(adapter: str, options: Any, name: str, low: float, high: float) -> None:
+    """As :func:`check_numbers`, for one field."""
+    check_numbers(adapter, options, **{name: (low, high)})
+
+
 def check_probability(adapter: str, options: Any, name: str) -> None:
     """The named field of ``options`` is a number from 0 to 1. Raises OptionError; NaN is none."""
-    value = getattr(options, name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise OptionError(
-            f"adapter {adapter!r}: option {name} is {value!r}; it must be a number from 0 to 1"
-        )
-
-
-def check_number(adapter: str, options: Any, name: str, low: float, high: float) -> None:
-    """The named field of ``options`` is a number in the range, both ends included; NaN is none.
-
-    Raises OptionError naming the adapter, the option, its value and the range.
-    """
-    value = getattr(options, name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-        raise OptionError(
-            f"adapter {adapter!r}: option {name} is {value!r}; "
-            f"it must be a number from {low:g} to {high:g}"
-        )
+    check_numbers(adapter, options, **{name: (0.0, 1.0)})

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from specla.adapters.base import Adapter, Needs, TargetInfo
+from specla.adapters.autoregressive import AutoregressiveAdapter, check_vocabulary, opened
+from specla.adapters.base import Needs, TargetInfo
 from specla.adapters.checks import check_integers, check_probability
 from specla.core.proposal import Proposal, SequenceView
 from specla.core.topology import MAX_NODES
-from specla.errors import LifecycleError, OptionError, SpeclaError
+from specla.errors import OptionError
 
 if TYPE_CHECKING:
-    from specla.models.mtp.drafter import MtpDrafter
+    from specla.models.mtp.drafter import MtpDrafter, MtpGuess
     from specla.models.mtp.weights import MtpWeights
     from specla.models.qwen35.parts import TargetParts
 
@@ -38,12 +39,10 @@ class MtpOptions:
         check_probability("mtp", self, "p_min")
 
 
-class MtpAdapter(Adapter):
-    """Proposes a chain, token by token, from the target's last hidden state.
+class MtpAdapter(AutoregressiveAdapter["MtpDrafter"]):
+    """Proposes a chain, token by token, from the target's last hidden state."""
 
-    What is drafted is a function of the text alone: rejected tokens leave nothing behind.
-    """
-
+    name = "mtp"
     Options = MtpOptions
 
     def __init__(self, options: Any = None) -> None:
@@ -51,73 +50,32 @@ class MtpAdapter(Adapter):
 
         Raises OptionError, one line, when it can't serve as a draft.
         """
+        from specla.models.mtp.weights import open_mtp
+
         super().__init__(options if options is not None else MtpOptions())
-        self._weights = _opened(self.options.draft) if self.options.draft else None
-        self._parts: TargetParts | None = None
-        self._drafter: MtpDrafter | None = None
+        draft = self.options.draft
+        self._weights = opened(self.name, open_mtp, draft) if draft else None
 
     def needs(self) -> Needs:
         """The output of the target's last layer, and its matrices."""
         return Needs(features=(-1,), parts=True)
 
-    def bind(self, target: TargetInfo) -> None:
-        """Load the layer. Raises OptionError when the target has none or the draft isn't its own.
-
-        Binding to the same target again changes nothing.
-        """
+    def load(self, target: TargetInfo, parts: TargetParts) -> MtpDrafter:
+        """Raises OptionError when the target has no such layer or the draft isn't its own."""
         from specla.models.mtp.drafter import MtpDrafter
 
-        parts = target.parts
-        if parts is None:
-            raise OptionError("adapter 'mtp' needs the target's parts; bind it through specla")
-        if self._parts is not None and self._parts.output_norm is parts.output_norm:
-            return
         weights = self._weights if self._weights is not None else _of_target(parts)
         _check_fit(self.options.draft, weights, target)
         column = target.features.index(target.n_layers - 1)
-        self._drafter = MtpDrafter(weights, parts, target.backend, column)
-        self._parts = parts
+        return MtpDrafter(weights, parts, target.backend, column)
 
-    def open(self, view: SequenceView) -> None:
-        """Make room for the sequence; a sequence opened again starts from scratch."""
-        self._bound.open(view.key)
-
-    def propose(self, views: Sequence[SequenceView]) -> list[Proposal]:
-        """One chain per view."""
-        return [self._propose(view) for view in views]
-
-    def close(self, view: SequenceView) -> None:
-        """Give the sequence's room back."""
-        if self._drafter is not None:
-            self._drafter.close(view.key)
-
-    @property
-    def _bound(self) -> MtpDrafter:
-        if self._drafter is None:
-            raise LifecycleError("adapter 'mtp' drafts only after bind(); bind a target")
-        return self._drafter
+    def guesses(self, view: SequenceView, depth: int) -> Generator[MtpGuess, None, None]:
+        """Of the extra layer."""
+        return self.drafter.draft(view, depth)
 
     def _propose(self, view: SequenceView) -> Proposal:
-        depth = min(self.options.depth, view.budget, view.max_depth)
-        tokens: list[int] = []
-        log_probs: list[float] = []
-        for guess in self._bound.draft(view, depth):
-            if guess.confidence < self.options.p_min:
-                break
-            tokens.append(guess.token)
-            log_probs.append(guess.log_prob)
-        if len(tokens) < self.options.n_min:
-            return Proposal()
-        return Proposal.chain(tokens, log_probs)
-
-
-def _opened(path: str) -> MtpWeights:
-    from specla.models.mtp.weights import open_mtp
-
-    try:
-        return open_mtp(path)
-    except SpeclaError as error:
-        raise OptionError(f"adapter 'mtp': draft {error}") from error
+        proposal = super()._propose(view)
+        return proposal if len(proposal.tokens) >= self.options.n_min else Proposal()
 
 
 def _of_target(parts: TargetParts) -> MtpWeights:
@@ -134,6 +92,7 @@ def _of_target(parts: TargetParts) -> MtpWeights:
 def _check_fit(draft: str, weights: MtpWeights, target: TargetInfo) -> None:
     """Raise OptionError unless the layer can be run beside the target."""
     config = weights.config
+    remedy = "give the layer that belongs to this target"
     for what, found, wanted in (
         ("hidden size", config.d_model, target.d_model),
         ("vocabulary size", config.vocab_size, target.vocab_size),
@@ -141,11 +100,6 @@ def _check_fit(draft: str, weights: MtpWeights, target: TargetInfo) -> None:
         if found != wanted:
             raise OptionError(
                 f"adapter 'mtp': draft {draft!r} has the {what} {found}, the target {wanted}; "
-                f"give the layer that belongs to this target"
+                f"{remedy}"
             )
-    known = None not in (config.vocabulary, target.vocabulary)
-    if known and config.vocabulary != target.vocabulary:
-        raise OptionError(
-            f"adapter 'mtp': draft {draft!r} has another token list than the target; "
-            f"give the layer that belongs to this target"
-        )
+    check_vocabulary("mtp", draft, config.vocabulary, target, remedy)

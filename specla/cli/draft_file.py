@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from specla.adapters.base import TargetInfo
 from specla.cli.speculation import DraftKind, TargetFacts, speculation
 from specla.cli.speculation_flags import AUTO, SpeculationFlags
 from specla.errors import OptionError, SpeclaError
-from specla.models.load import ModelFile, bundled_model
+from specla.models.load import ModelFile, bundled_drafter, bundled_model
 
 if TYPE_CHECKING:
     from specla.models.dflash.load import DraftFile
@@ -34,54 +33,47 @@ class Draft:
         """What the file left open and what was taken instead."""
         return self.drafter.notes if self.drafter is not None else ()
 
-    @cached_property
-    def _vocabulary(self) -> tuple[str | None, int | None]:
-        metadata = self.gguf.metadata
-        key = "tokenizer.ggml.tokens"
-        return metadata.digest(key), metadata.count(key)
-
     def check_fit(self, model: ModelFile) -> None:
         """Raise OptionError, one line, for a draft of another vocabulary or width, or one that
         reads layers which the target doesn't have. Adapters check again when they are bound."""
         if self.drafter is not None:
-            self._check_drafter(model)
+            _check_drafter(self.path, self.drafter, model)
             return
-        digest, count = self._vocabulary
-        config = model.config
+        config, metadata, tokens = model.config, self.gguf.metadata, "tokenizer.ggml.tokens"
+        digest = metadata.digest(tokens)
         if None not in (digest, config.vocabulary) and digest != config.vocabulary:
             raise OptionError(
-                f"draft {self.path} has another vocabulary ({count} tokens) than the target "
-                f"({config.vocab_size}); use a draft of the target's family"
+                f"draft {self.path} has another vocabulary ({metadata.count(tokens)} tokens) than "
+                f"the target ({config.vocab_size}); use a draft of the target's family"
             )
         if self.kind is DraftKind.MTP:
-            width = self.gguf.metadata.get_int(f"{_ARCHITECTURE}.embedding_length")
+            width = metadata.get_int(f"{_ARCHITECTURE}.embedding_length")
             if width != config.d_model:
                 raise OptionError(
                     f"draft {self.path} has the width {width}, the target {config.d_model}; give "
                     f"the layer that belongs to this target"
                 )
 
-    def _check_drafter(self, model: ModelFile) -> None:
-        from specla.models.dflash.fit import check_fit
 
-        if self.drafter is None:
-            return
-        config = model.config
-        info = TargetInfo(
-            architecture=_ARCHITECTURE,
-            vocab_size=config.vocab_size,
-            d_model=config.d_model,
-            n_layers=config.n_layers,
-            eos_ids=config.eos_ids,
-            max_nodes=1,
-            backend=None,
-            features=tuple(range(config.n_layers)),
-            vocabulary=config.vocabulary,
-        )
-        try:
-            check_fit(self.drafter.weights, info)
-        except SpeclaError as error:
-            raise OptionError(f"draft {self.path} doesn't fit the target: {error}") from None
+def _check_drafter(path: str, drafter: DraftFile, model: ModelFile) -> None:
+    from specla.models.dflash.fit import check_fit
+
+    config = model.config
+    info = TargetInfo(
+        architecture=_ARCHITECTURE,
+        vocab_size=config.vocab_size,
+        d_model=config.d_model,
+        n_layers=config.n_layers,
+        eos_ids=config.eos_ids,
+        max_nodes=1,
+        backend=None,
+        features=tuple(range(config.n_layers)),
+        vocabulary=config.vocabulary,
+    )
+    try:
+        check_fit(drafter.weights, info)
+    except SpeclaError as error:
+        raise OptionError(f"draft {path} doesn't fit the target: {error}") from None
 
 
 def open_draft(path: str) -> Draft:
@@ -105,7 +97,7 @@ def open_draft(path: str) -> Draft:
 
 def bundled_draft() -> Path | None:
     """The drafter that ships inside the package, for the bundled model; None if there is none."""
-    path = bundled_model().with_name("demo-drafter-q8_0.gguf")
+    path = bundled_drafter()
     return path if path.is_file() else None
 
 

@@ -7,6 +7,7 @@ rejected ever reaches a state that lasts, and nothing has to be undone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
@@ -26,6 +27,11 @@ class DraftGuess:
 
     token: int
     log_prob: float
+
+    @property
+    def confidence(self) -> float:
+        """The token's probability."""
+        return math.exp(self.log_prob)
 
 
 @dataclass(eq=False)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from specla.models.dflash.keys import ARCHITECTURES, Dialect
 from specla.models.gguf.text import fail, quoted
 
 if TYPE_CHECKING:
     from specla.models.gguf import GgufFile
 
-# llama.cpp's naming; two older ones that put the drafter's own keys below `dflash.`
-NAMINGS = {"dflash": "", "qwen35-dflash-draft": "dflash.", "dflash-draft": "dflash."}
 _FC = ("fc.weight", "dflash.fc.weight", "dflash_fc.weight")
 _W1 = ("markov_w1.weight", "dflash.dspark.markov.w1")
 _CONFIDENCE = ("conf_proj.weight", "dflash.dspark.confidence.weight")
@@ -69,13 +68,15 @@ class DrafterReport:
 
 def is_drafter(gguf: GgufFile) -> bool:
     """Whether a file is a block drafter, by its architecture."""
-    return gguf.metadata.get("general.architecture") in NAMINGS
+    return gguf.metadata.get("general.architecture") in ARCHITECTURES
 
 
 def describe_drafter(gguf: GgufFile) -> DrafterReport:
     """Describe a drafter file. Raises FileFormatError, one line, for a missing or wrong key."""
     keys, arch = gguf.metadata, gguf.architecture
-    own = f"{arch}.{NAMINGS[arch]}"
+    by_llama_cpp = ARCHITECTURES[arch] is Dialect.LLAMA_CPP
+    # lucebox puts the drafter's own keys below `dflash.`
+    own = f"{arch}." if by_llama_cpp else f"{arch}.dflash."
     d_model = keys.get_int(f"{arch}.embedding_length", low=1)
     n_layers = keys.get_int(f"{arch}.block_count", low=1)
     n_heads = keys.get_int(f"{arch}.attention.head_count", low=1)
@@ -95,9 +96,9 @@ def describe_drafter(gguf: GgufFile) -> DrafterReport:
         vocab_size=_vocabulary(gguf, markov),
         draft_vocab_size=None if table is None else table.cols,
         block_size=keys.get_int(f"{own}block_size", None, low=1),
-        captured_layers=_captured(gguf, own, n_captured),
+        captured_layers=_captured(gguf, own, by_llama_cpp, n_captured),
         n_captured=n_captured,
-        mask_token_id=_mask_token(gguf, own),
+        mask_token_id=_mask_token(gguf, own, by_llama_cpp),
         causal=keys.get_bool(f"{arch}.attention.causal", False),
         window=window if any(sliding) else None,
         sliding_layers=sliding,
@@ -125,9 +126,9 @@ def _n_captured(gguf: GgufFile, d_model: int) -> int:
     return shape[1] // d_model
 
 
-def _captured(gguf: GgufFile, own: str, n_captured: int) -> tuple[int, ...]:
+def _captured(gguf: GgufFile, own: str, by_llama_cpp: bool, n_captured: int) -> tuple[int, ...]:
     # llama.cpp counts the layer that reads the value, the other naming the one that wrote it
-    key, shift = (f"{own}target_layers", 1) if own == "dflash." else (f"{own}target_layer_ids", 0)
+    key, shift = (f"{own}target_layers", 1) if by_llama_cpp else (f"{own}target_layer_ids", 0)
     ids = gguf.metadata.get_ints(key, None if shift == 0 else [])
     if ids is None:
         return ()
@@ -139,9 +140,8 @@ def _captured(gguf: GgufFile, own: str, n_captured: int) -> tuple[int, ...]:
     return layers
 
 
-def _mask_token(gguf: GgufFile, own: str) -> int | None:
-    key = "tokenizer.ggml.mask_token_id"
-    key = key if own == "dflash." else f"{own}mask_token_id"
+def _mask_token(gguf: GgufFile, own: str, by_llama_cpp: bool) -> int | None:
+    key = "tokenizer.ggml.mask_token_id" if by_llama_cpp else f"{own}mask_token_id"
     return gguf.metadata.get_int(key, None, low=0)
 
 

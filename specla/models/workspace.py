@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from specla.backends.base import Backend, QuantisedRows
+from specla.backends.base import Backend, QuantisedRows, Weight
 
 
 class Workspace:
@@ -36,3 +36,28 @@ class Workspace:
     def quantised(self, n: int, cols: int) -> QuantisedRows:
         """Room for n quantised rows of ``cols`` activations."""
         return self._backend.quantised_rows(n, cols, self.rows)
+
+    def project(
+        self,
+        x: Any,
+        weights: tuple[Weight, ...],
+        names: tuple[str, ...],
+        capacity: int | None = None,
+    ) -> list[Any]:
+        """x W^T for several matrices that share an input, which is quantised once at most.
+
+        names: of the buffers [n, rows of the matrix] that the results are in.
+        """
+        quantised, n = None, x.shape[0]
+        if any(weight.quantised for weight in weights):
+            quantised = self.quantised(n, x.shape[-1])
+            self._backend.quantise(x, quantised)
+        results = []
+        for weight, name in zip(weights, names, strict=True):
+            out = self.rows(name, n, weight.source.rows, capacity=capacity)
+            if quantised is not None and weight.quantised:
+                self._backend.linear_quantised(quantised, weight, out)
+            else:
+                self._backend.linear_float(x, weight, out)
+            results.append(out)
+        return results

@@ -5,19 +5,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.plain import plain_run
 from support.tiny import VOCAB, tiny_target
 
 from specla.adapters.adaptive.adapter import AdaptiveAdapter
 from specla.adapters.base import Adapter, Needs, create_adapter
 from specla.adapters.fallback import FallbackAdapter
-from specla.check import Trace, plain_decode
 from specla.core.proposal import Outcome, Proposal, SequenceView
 from specla.core.sampling import Sampler, SamplingParams
 from specla.engine import Request, Session
@@ -41,11 +40,6 @@ def _a_target_on_each_backend(backend_name: str) -> None:
 
 def test_the_backend_is_the_one_asked_for(backend_name: str) -> None:
     assert TARGET.backend.name == backend_name
-
-
-@cache
-def _plain(target: Qwen35Target, sampler: Sampler) -> tuple[Trace, dict[str, np.ndarray]]:
-    return plain_decode(target, PROMPT, COUNT, sampler)
 
 
 class Truth(Adapter):
@@ -179,7 +173,7 @@ def test_the_text_is_that_of_plain_decoding(
     shape: Any, sampled: bool, seed: int, budget: int
 ) -> None:
     sampler = SAMPLED if sampled else GREEDY
-    plain, state = _plain(TARGET, sampler)
+    plain, state = plain_run(TARGET, PROMPT, COUNT, sampler)
     adapter = _made(shape, plain.tokens, seed)
     with Session(TARGET, adapter, PROMPT, adapter_name="it") as session:
         for part in (COUNT // 2, COUNT - COUNT // 2):
@@ -195,7 +189,7 @@ def test_the_text_is_that_of_plain_decoding(
 
 @pytest.mark.parametrize("wrap", ["fallback", "adaptive", "both"])
 def test_an_inner_adapter_can_follow_its_own_outcomes(wrap: str) -> None:
-    plain, _ = _plain(TARGET, GREEDY)
+    plain, _ = plain_run(TARGET, PROMPT, COUNT, GREEDY)
     inner = Truth(plain.tokens, 3, (2,))
     adapter: Adapter = inner
     if wrap != "adaptive":
@@ -222,7 +216,7 @@ def test_failures_are_counted_and_named() -> None:
         def propose(self, views: Sequence[SequenceView]) -> list[Proposal]:
             raise RuntimeError("no way")
 
-    plain, _ = plain_decode(TARGET, PROMPT, 12, GREEDY)
+    plain, _ = plain_run(TARGET, PROMPT, 12, GREEDY)
     adapter = FallbackAdapter(None, [Raising([], 0), Truth(plain.tokens, 0)], ["bad", "good"])
     with Session(TARGET, adapter, PROMPT, adapter_name="fallback(bad, good)") as session:
         list(session.generate(Request(12, GREEDY, budget=6)))

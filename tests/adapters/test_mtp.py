@@ -199,7 +199,7 @@ def test_sessions_in_turns_share_an_adapter(path: Path) -> None:
     target, adapter = load(path, slots=3), MtpAdapter()
     texts = [[1, 2, 3], [4, 5, 6, 7]]
     sessions = [Session(target, adapter, prompt) for prompt in texts]
-    drafter = adapter._drafter
+    drafter = adapter._draft
     assert drafter is not None
     for length in range(5, 13):
         for session, tokens in zip(sessions, texts, strict=True):
@@ -212,7 +212,7 @@ def test_sessions_in_turns_share_an_adapter(path: Path) -> None:
             session.extend([length, len(tokens)])
     for session in sessions:
         session.close()
-    assert adapter._drafter is drafter and not drafter._contexts
+    assert adapter._draft is drafter and not drafter._contexts
     pages = drafter._store.pages.pool
     assert pages.free == pages.n_pages
 
@@ -271,7 +271,7 @@ def test_a_layer_of_another_model(path: Path, tmp_path: Path, shared_data: Path)
     with pytest.raises(OptionError, match="has another token list than the target"):
         bound(target, draft=str(other))
     # a file without a list can only be believed
-    assert bound(target, draft=str(path))._drafter is not None
+    assert bound(target, draft=str(path))._draft is not None
 
 
 def test_files_that_are_no_draft(tmp_path: Path) -> None:

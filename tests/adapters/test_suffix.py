@@ -9,35 +9,17 @@ import pytest
 from adapter_views import paths, view
 from hypothesis import given
 from hypothesis import strategies as st
+from text_options import propose, suffix_options, texts
 
-from specla.adapters.base import Adapter
 from specla.adapters.suffix.adapter import MATCH_LIMIT, SuffixAdapter, SuffixOptions
 from specla.adapters.suffix.automaton import ROOT, Cursor, SuffixAutomaton
 from specla.adapters.suffix.corpus import Corpus
-from specla.core.proposal import Proposal, ReadOnly, to_tree
+from specla.core.proposal import Proposal, to_tree
 from specla.errors import OptionError
 
 A, B, C, D, X, Y, Z = range(7)
 
 Path = tuple[int, ...]
-
-texts = st.tuples(st.integers(1, 5), st.integers(1, 80)).flatmap(
-    lambda drawn: st.lists(st.integers(0, drawn[0] - 1), min_size=drawn[1], max_size=drawn[1])
-)
-options = st.builds(
-    SuffixOptions,
-    min_match=st.integers(1, 4),
-    max_depth=st.integers(1, 10),
-    alpha=st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.7]),
-    min_prob=st.sampled_from([0.0, 0.05, 0.3, 1.0]),
-    max_children=st.integers(1, 4),
-    matches=st.integers(1, 4),
-)
-
-
-def propose(adapter: Adapter, tokens: Sequence[int], **limits: int) -> Proposal:
-    (proposal,) = adapter.propose([view(tokens, **limits)])
-    return proposal
 
 
 def ends(text: Sequence[int], path: Sequence[int]) -> list[int]:
@@ -140,7 +122,7 @@ def brute_force(
     return list(best.items())
 
 
-@given(texts, options, st.integers(0, 40), st.integers(0, 12))
+@given(texts, suffix_options, st.integers(0, 40), st.integers(0, 12))
 def test_equals_brute_force(
     text: list[int], chosen: SuffixOptions, budget: int, max_depth: int
 ) -> None:
@@ -150,28 +132,6 @@ def test_equals_brute_force(
     chances = dict(expected) | {(): 1.0}
     for path, log_prob in zip(paths(proposal), proposal.log_probs or (), strict=True):
         assert math.exp(log_prob) == pytest.approx(chances[path] / chances[path[:-1]])
-
-
-@given(texts, options, st.integers(0, 64), st.integers(0, 12))
-def test_proposals_are_valid(
-    text: list[int], chosen: SuffixOptions, budget: int, max_depth: int
-) -> None:
-    seen = view(ReadOnly(text), budget=budget, max_depth=max_depth)
-    (proposal,) = SuffixAdapter(chosen).propose([seen])
-    tree = to_tree(proposal, seen, vocab_size=5, adapter="suffix")
-    assert len(tree) <= budget + 1
-    assert max(tree.depths) <= max_depth
-
-
-@given(texts, options, st.data())
-def test_a_text_that_grows_is_a_text_from_scratch(
-    text: list[int], chosen: SuffixOptions, data: st.DataObject
-) -> None:
-    adapter = SuffixAdapter(chosen)
-    sizes = sorted(data.draw(st.lists(st.integers(1, len(text)), min_size=1, max_size=6)))
-    adapter.open(view(text[: sizes[0]]))
-    for size in [*sizes, len(text)]:
-        assert propose(adapter, text[:size]) == propose(SuffixAdapter(chosen), text[:size])
 
 
 def test_counts_make_the_tree() -> None:
@@ -201,12 +161,6 @@ def test_depth_follows_the_length_of_the_match() -> None:
     for alpha, depth in ((0.0, 0), (0.5, 1), (1.0, 2), (1.9, 3), (2.0, 4)):
         chosen = SuffixOptions(alpha=alpha)
         assert len(propose(SuffixAdapter(chosen), text).tokens) == depth
-
-
-def test_nothing_to_match_gives_an_empty_proposal() -> None:
-    adapter = SuffixAdapter()
-    for text in ([A], [A, B], [A, B, C, D], [A, B, C, B]):
-        assert propose(adapter, text, key=len(text)) == Proposal()
 
 
 def test_long_repetitions_are_followed_beyond_the_longest_match() -> None:
@@ -239,15 +193,6 @@ def test_a_closed_sequence_is_remembered_if_shared() -> None:
         adapter.open(view([A, B], key=2))
         assert paths(propose(adapter, [A, B], key=2, max_depth=1)) == expected
         assert set(adapter._corpora) == {2}
-
-
-@given(texts, texts)
-def test_a_sequence_opened_again_starts_from_scratch(first: list[int], second: list[int]) -> None:
-    adapter = SuffixAdapter()
-    adapter.open(view(first))
-    adapter.propose([view(first)])
-    adapter.open(view(second))
-    assert propose(adapter, second) == propose(SuffixAdapter(), second)
 
 
 def test_a_text_that_shrank_or_changed_is_taken_for_another() -> None:
@@ -308,24 +253,6 @@ def test_a_long_text_is_forgotten_from_its_beginning() -> None:
     assert propose(adapter, text) == Proposal()
     text += [D, A, B]
     assert paths(propose(adapter, text, max_depth=1)) == [(D,)]
-
-
-def test_looks_only_at_new_tokens() -> None:
-    class Counting(list[int]):
-        read = 0
-
-        def __getitem__(self, index):  # type: ignore[no-untyped-def]
-            found = super().__getitem__(index)
-            Counting.read += len(found) if isinstance(index, slice) else 1
-            return found
-
-    adapter = SuffixAdapter()
-    text = Counting(range(1000))
-    propose(adapter, text)
-    Counting.read = 0
-    text += [5, 6, 7]
-    propose(adapter, text)
-    assert Counting.read <= 8
 
 
 @pytest.mark.parametrize(

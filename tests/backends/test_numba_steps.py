@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from support.arrays import equal
 from support.forests import random_tree
+from support.interrupts import interrupted
 from support.tiny import VOCAB, tiny_target
 
 from specla.backends.numba import program as module
@@ -161,32 +160,6 @@ def _pending(target: Any) -> Any:
     return sequence
 
 
-def _interrupt(operation: Callable[[], Any], at: int) -> bool:
-    """Run with a KeyboardInterrupt at the ``at``-th call or line of what runs a step; False: no
-    such. It may be lost, where Python closes a generator."""
-    seen = 0
-
-    def trace(frame: Any, event: str, _argument: Any) -> Any:
-        nonlocal seen
-        if frame.f_code.co_filename not in FILES:
-            return None
-        if event in ("line", "call"):
-            seen += 1
-            if seen == at:
-                raise KeyboardInterrupt
-        return trace
-
-    was = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        operation()
-    except KeyboardInterrupt:
-        pass
-    finally:
-        sys.settrace(was)
-    return seen >= at
-
-
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("recorded", [True, False])
 def test_an_interrupt_at_any_line_of_a_step(recorded: bool) -> None:
@@ -205,7 +178,12 @@ def test_an_interrupt_at_any_line_of_a_step(recorded: bool) -> None:
             target.verify([(s, TREE) for s in sequences])
             wanted = target.state_arrays(control)
             target.close(control)
-        struck = _interrupt(lambda pair=sequences: target.verify([(s, TREE) for s in pair]), at)
+        struck = interrupted(
+            lambda pair=sequences: target.verify([(s, TREE) for s in pair]),
+            at,
+            FILES,
+            events=("line", "call"),
+        )
         for sequence in sequences:
             outcomes.add(sequence.ledger.phase)
             if sequence.ledger.phase is not Phase.BROKEN:

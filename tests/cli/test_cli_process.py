@@ -129,7 +129,7 @@ def test_a_person_sees_a_table_and_a_prompt_on_a_new_line(model: Path) -> None:
 
 SLOW_CONVERT = """
 import sys, time
-import specla.models.convert.qwen35 as module
+import specla.models.convert.output as module
 from specla.cli import main
 
 def write_half(file, metadata, tensors, progress):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.interrupts import interrupted
 
 from specla.core.banks import Banks
 from specla.core.lifecycle import Ledger, LedgerState, Phase
@@ -262,31 +263,7 @@ def test_a_pass_that_dies_after_the_last_fold_leaves_nothing_pending() -> None:
 
 def test_an_interrupt_at_any_line_is_never_silently_wrong() -> None:
     """Raise at each line of the ledger's own code, then ask what it believes."""
-    import sys
-
-    filename = Ledger.begin_verify.__code__.co_filename
-
-    def interrupted(ledger: Ledger, operation: Callable[[Ledger], Any], at: int) -> bool:
-        seen = 0
-
-        def trace(frame: Any, event: str, _arg: Any) -> Any:
-            nonlocal seen
-            if frame.f_code.co_filename != filename:
-                return None
-            if event == "line":
-                seen += 1
-                if seen == at:
-                    raise KeyboardInterrupt
-            return trace
-
-        sys.settrace(trace)
-        try:
-            operation(ledger)
-        except KeyboardInterrupt:
-            return True
-        finally:
-            sys.settrace(None)
-        return False
+    files = {Ledger.begin_verify.__code__.co_filename}
 
     def facts(ledger: Ledger) -> Any:
         return (ledger.length, ledger.pending_count, ledger.place(), ledger.tree is not None)
@@ -305,7 +282,7 @@ def test_an_interrupt_at_any_line_is_never_silently_wrong() -> None:
         while True:
             at += 1
             ledger = make(start)
-            if not interrupted(ledger, OPERATIONS[name], at):
+            if not interrupted(lambda n=name, x=ledger: OPERATIONS[n](x), at, files):
                 break
             if ledger.phase is Phase.BROKEN:
                 continue

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.plain import plain_run
 from support.tiny import VOCAB, tiny_target
 
 from specla.adapters.base import Adapter, Needs
@@ -76,13 +77,13 @@ class Oracle(Adapter):
 
 
 def _truth(count: int, sampler: Sampler = GREEDY) -> list[int]:
-    trace, _ = plain_decode(TARGET, PROMPT, count, sampler)
-    return trace.tokens
+    trace, _ = plain_run(TARGET, PROMPT, count, sampler)
+    return list(trace.tokens)
 
 
 def _assert_plain(session: Session, count: int, sampler: Sampler) -> None:
     """The session's text and state are those of plain decoding after ``count`` tokens."""
-    trace, state = plain_decode(TARGET, PROMPT, count, sampler)
+    trace, state = plain_run(TARGET, PROMPT, count, sampler)
     assert list(session.tokens) == [*PROMPT, *trace.tokens]
     ours = TARGET.state_arrays(session.sequence)
     for name, array in state.items():
@@ -157,7 +158,7 @@ def test_any_budgets_give_the_same_text_logits_and_state(
 ) -> None:
     sampler = SAMPLED if sampled else GREEDY
     total = 4 * len(budgets)
-    plain, state = plain_decode(TARGET, PROMPT, total, sampler)
+    plain, state = plain_run(TARGET, PROMPT, total, sampler)
     trace = Trace()
     with Session(TARGET, Oracle(plain.tokens, side), PROMPT) as session:
         for budget in budgets:

@@ -11,6 +11,7 @@ import pytest
 from engine.test_engine import GREEDY, PROMPT, SAMPLED, Features, Oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.plain import plain_run
 from support.tiny import tiny_target
 
 from specla.check import Trace, compare, plain_decode
@@ -45,8 +46,8 @@ def session(verifier: type[Verifier], truth: Sequence[int], side: int = 1) -> Se
 
 
 def plain(count: int, sampler: Sampler = GREEDY) -> tuple[list[int], dict[str, np.ndarray]]:
-    trace, state = plain_decode(TARGET, PROMPT, count, sampler)
-    return trace.tokens, state
+    trace, state = plain_run(TARGET, PROMPT, count, sampler)
+    return list(trace.tokens), state
 
 
 def assert_plain(opened: Session, count: int, sampler: Sampler = GREEDY) -> None:
@@ -68,7 +69,7 @@ def test_the_same_text_logits_and_state(
     verifier: type[Verifier], budgets: list[int], side: int, sampled: bool
 ) -> None:
     sampler = SAMPLED if sampled else GREEDY
-    wanted, state = plain_decode(TARGET, PROMPT, 5 * len(budgets), sampler)
+    wanted, state = plain_run(TARGET, PROMPT, 5 * len(budgets), sampler)
     trace = Trace()
     with session(verifier, wanted.tokens, side) as opened:
         for budget in budgets:

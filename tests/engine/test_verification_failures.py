@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from engine.test_engine import GREEDY, PROMPT, Oracle
 from support.failing import KERNELS, FailingBackend, InjectedError
+from support.interrupts import interrupted
+from support.plain import plain_run
 from support.tiny import tiny_target
 
 from specla import engine, verification
 from specla.backends import create_backend
-from specla.check import plain_decode
 from specla.core import lifecycle
 from specla.core.lifecycle import Phase
 from specla.engine import Request, Session
@@ -47,7 +46,7 @@ OPTIONS = {"context": 64, "max_nodes": 17, "features": (0,), "chunk": 4, "slots"
 def test_a_kernel_that_fails(verifier: type[Verifier], when: str) -> None:
     """Text and state never disagree afterwards; a replay survives whatever broke."""
     target, backend = _failing(OPTIONS)
-    truth = plain_decode(target, PROMPT, 24, GREEDY)[0].tokens
+    truth = plain_run(target, PROMPT, 24, GREEDY)[0].tokens
     broken = survived = 0
     for n in range(0, 400, STRIDES[verifier]):
         with Session(target, Oracle(truth, 1), PROMPT, verifier=verifier) as opened:
@@ -71,7 +70,7 @@ def test_a_kernel_that_fails(verifier: type[Verifier], when: str) -> None:
             survived += 1
             done = len(opened.tokens) - len(PROMPT) - 4
             assert rest == truth[done : done + 4] and done >= 3
-            _, state = plain_decode(target, PROMPT, done + 4, GREEDY)
+            _, state = plain_run(target, PROMPT, done + 4, GREEDY)
             ours = target.state_arrays(opened.sequence)
             assert all(ours[name].tobytes() == state[name].tobytes() for name in state)
     assert survived
@@ -79,48 +78,22 @@ def test_a_kernel_that_fails(verifier: type[Verifier], when: str) -> None:
     assert pool.free == pool.n_pages, "pages leaked"
 
 
-_FILES = (store.__file__, lifecycle.__file__, verification.__file__, engine.__file__)
-
-
-def _interrupt(operation: Callable[[], Any], at: int) -> bool:
-    """Run with a KeyboardInterrupt at the ``at``-th line of the files; False: no such line."""
-    seen = 0
-
-    def trace(frame: Any, event: str, _arg: Any) -> Any:
-        nonlocal seen
-        # generate() itself only marks that a generation runs; a mark that stays is no wrong byte
-        if frame.f_code.co_filename not in _FILES or frame.f_code.co_name == "generate":
-            return None
-        if event == "line":
-            seen += 1
-            if seen == at:
-                raise KeyboardInterrupt
-        return trace
-
-    was = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        operation()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(was)
-    return False
+FILES = (store.__file__, lifecycle.__file__, verification.__file__, engine.__file__)
 
 
 @each
 def test_an_interrupt_at_any_line_of_a_round(verifier: type[Verifier]) -> None:
     """Ctrl-C between two lines: the session goes on with the right bytes, or says BROKEN."""
     target, _ = _failing({**OPTIONS, "features": ()})
-    wanted = plain_decode(target, PROMPT, 40, GREEDY)[0].tokens
-    states = {n: plain_decode(target, PROMPT, n, GREEDY)[1] for n in range(6, 16)}
+    wanted = plain_run(target, PROMPT, 40, GREEDY)[0].tokens
     at, stride, sound = 0, 5 * STRIDES[verifier] + 1, 0
     while True:
         at += stride
         with Session(target, Oracle(wanted, 1), PROMPT, verifier=verifier) as opened:
             list(opened.generate(Request(2, GREEDY, budget=12)))
             running = opened.generate(Request(6, GREEDY, budget=12))
-            if not _interrupt(lambda g=running: list(g), at):
+            # generate() itself only marks that a generation runs: a mark that stays is harmless
+            if not interrupted(lambda g=running: list(g), at, FILES, skip=("generate",)):
                 break
             try:
                 rest = [e.token for e in opened.generate(Request(4, GREEDY, budget=12))]
@@ -132,6 +105,7 @@ def test_an_interrupt_at_any_line_of_a_round(verifier: type[Verifier]) -> None:
             done = len(opened.tokens) - len(PROMPT)
             assert rest == wanted[done - 4 : done]
             ours = target.state_arrays(opened.sequence)
-            wrong = [n for n in ours if ours[n].tobytes() != states[done][n].tobytes()]
+            _, state = plain_run(target, PROMPT, done, GREEDY)
+            wrong = [n for n in ours if ours[n].tobytes() != state[n].tobytes()]
             assert not wrong, (at, done, wrong)
     assert sound > 5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 from support.driver import Driver, Failure, Text
 from support.failing import KERNELS, TRANSFERS, InjectedError
+from support.interrupts import interrupted
 from support.plain import difference
 from support.setup import make_driver
 
@@ -134,32 +134,7 @@ OPERATIONS: dict[str, Callable[[Driver, Text], Any]] = {
     "commit": lambda d, t: d.target.commit(t.sequence, (0, 2)),
     "rotate": lambda d, t: d.target.commit(t.sequence, (0, 1)),
 }
-_FILES = (store.__file__, pages.__file__, lifecycle.__file__)
-
-
-def interrupt(operation: Callable[[], Any], at: int) -> bool:
-    """Run with a KeyboardInterrupt at the ``at``-th line of store or ledger; False: no such."""
-    seen = 0
-
-    def trace(frame: Any, event: str, _arg: Any) -> Any:
-        nonlocal seen
-        if frame.f_code.co_filename not in _FILES:
-            return None
-        if event == "line":
-            seen += 1
-            if seen == at:
-                raise KeyboardInterrupt
-        return trace
-
-    was = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        operation()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(was)
-    return False
+FILES = (store.__file__, pages.__file__, lifecycle.__file__)
 
 
 def check_after(driver: Driver, text: Text, tokens: dict[int, tuple[int, ...]]) -> None:
@@ -212,7 +187,7 @@ def test_an_interrupt_at_any_line(name: str) -> None:
     while True:
         at += stride
         driver, text, twin, tokens = staged(name)
-        if not interrupt(lambda d=driver, t=text: OPERATIONS[name](d, t), at):
+        if not interrupted(lambda d=driver, t=text: OPERATIONS[name](d, t), at, FILES):
             break
         check_holders(driver)
         check_after(driver, text, tokens)

@@ -6,11 +6,14 @@ prefix: the arrays are copied by hand, without fork, snapshot or restore.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from specla.check import Trace, plain_decode
+from specla.core.sampling import Sampler
 from specla.models.qwen35.target import Qwen35Target
 
 
@@ -76,6 +79,14 @@ class PlainDecoder:
 
 def _pools(target: Qwen35Target) -> tuple[Any, Any]:
     return target.store.recurrent, target.store.kv
+
+
+@functools.cache
+def plain_run(
+    target: Qwen35Target, prompt: tuple[int, ...], count: int, sampler: Sampler
+) -> tuple[Trace, dict[str, np.ndarray]]:
+    """``specla.check.plain_decode``, once per setting; nobody may change what it returns."""
+    return plain_decode(target, prompt, count, sampler)
 
 
 def fresh(target: Qwen35Target, tokens: tuple[int, ...]) -> dict[str, np.ndarray]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from specla.errors import OptionError, UnsupportedModelError
-from specla.models.convert.dflash import convert_drafter
-from specla.models.convert.dflash_keys import DRAFTER_ARCHITECTURES, looks_like_drafter
+from specla.models.convert.dflash.drafter import convert_drafter
+from specla.models.convert.dflash.keys import DRAFTER_ARCHITECTURES, looks_like_drafter
 from specla.models.convert.hf_config import TARGET_TYPES, looks_like_target
 from specla.models.convert.json_file import Keys, load_json
 from specla.models.convert.output import Conversion, Progress, Request, check_request, silent

@@ -8,6 +8,7 @@ from itertools import takewhile
 import numpy as np
 
 from specla.models.dflash.block import BlockDraft, BlockDrafter
+from specla.models.draft_scores import leading_share, log_probability
 
 
 def markov_chain(
@@ -46,18 +47,14 @@ def best_of_row(
         return int(draft.ids[row, 0]), float(draft.values[row, 0] - draft.log_total[row])
     logits = drafter.markov.corrected(draft, row, before)
     token = int(logits.argmax())
-    top = logits[token]
-    with np.errstate(all="ignore"):
-        total = np.exp(logits - top).sum(dtype=np.float64)
-    return token, float(-np.log(total))
+    return token, log_probability(logits, token)
 
 
 def confidences(drafter: BlockDrafter, draft: BlockDraft, tokens: Sequence[int]) -> list[float]:
     """How likely each token of a chain from row 0 on is to be accepted, given those before it.
 
-    By the confidence head; without one, and without a Markov head, the softmax over the ten largest
-    logits of the row (llama.cpp's measure; ``draft`` must hold ten of them). 1.0 where there is no
-    measure.
+    By the confidence head; without one, and without a Markov head, the softmax over the row's
+    ``LEADERS`` largest logits, which ``draft`` must hold. 1.0 where there is no measure.
     """
     rows = range(len(tokens))
     if drafter.confidence is not None:
@@ -67,9 +64,7 @@ def confidences(drafter: BlockDrafter, draft: BlockDraft, tokens: Sequence[int])
         return [float(x) for x in drafter.confidence.score(draft, rows, before)]
     if drafter.markov is not None:
         return [1.0] * len(tokens)
-    best = draft.values[: len(tokens), :10].astype(np.float64)
-    with np.errstate(all="ignore"):
-        return [float(x) for x in 1.0 / np.exp(best - best[:, :1]).sum(axis=1)]
+    return [leading_share(values) for values in draft.values[: len(tokens)]]
 
 
 def confident_prefix(

@@ -7,7 +7,7 @@ rejected draft leaves nothing to be undone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -50,9 +50,7 @@ class Contexts:
     """The contexts of all open sequences, by key. Pools are added as sequences need them."""
 
     def __init__(self, backend: Backend, shape: KvShape, *, poison: bool) -> None:
-        pages = shape.pages_per_slot
-        self._backend, self._poison = backend, poison
-        self._shape = replace(shape, pages=shape.slots * pages)
+        self._backend, self._poison, self._shape = backend, poison, shape
         self._pools: list[KvPool] = []
         self._free: list[Context] = []
         self._open: dict[int, Context] = {}

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from specla.adapters.base import TargetInfo
 from specla.backends.base import RotaryTable
 from specla.backends.pools import KvPool, KvShape
+from specla.core.paging import pages_for
 from specla.core.plan import StepPlan
 from specla.core.proposal import SequenceView
 from specla.errors import CapacityError, OptionError, SpeclaError
@@ -67,7 +68,7 @@ class DflashDrafter:
         shape = KvShape(
             slots=parts.options.slots,
             layers=config.n_layers,
-            pages=0,
+            pages=parts.options.slots * pages_for(rows),
             heads=config.n_kv_heads,
             head_dim=config.head_dim,
             context=rows,

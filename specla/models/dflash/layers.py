@@ -43,20 +43,8 @@ class DraftStep:
         names: tuple[str, ...],
         capacity: int | None = None,
     ) -> list[Any]:
-        """x W^T for several matrices that share an input, which is quantised once at most."""
-        quantised, n = None, x.shape[0]
-        if any(weight.quantised for weight in weights):
-            quantised = self.workspace.quantised(n, x.shape[-1])
-            self.backend.quantise(x, quantised)
-        results = []
-        for weight, name in zip(weights, names, strict=True):
-            out = self.rows(name, weight.source.rows, n=n, capacity=capacity)
-            if quantised is not None and weight.quantised:
-                self.backend.linear_quantised(quantised, weight, out)
-            else:
-                self.backend.linear_float(x, weight, out)
-            results.append(out)
-        return results
+        """Workspace.project: x W^T for several matrices."""
+        return self.workspace.project(x, weights, names, capacity)
 
     def rotated(self, x: Any, n_heads: int, norm: Any, name: str) -> Any:
         """RMSNorm per head, then rotary position embedding: [n, n_heads, head_dim]."""

@@ -35,16 +35,6 @@ class DraftFile:
         """What the file left open and what was taken instead."""
         return self.config.notes
 
-    @property
-    def matrix_kinds(self) -> frozenset[str]:
-        """GGML types of the file's tensors."""
-        return frozenset(tensor.kind for tensor in self.gguf.tensors.values())
-
-    @property
-    def weight_bytes(self) -> int:
-        """Bytes of all tensors, as the file holds them."""
-        return sum(tensor.n_bytes for tensor in self.gguf.tensors.values())
-
     def check(self, *, block: int | None = None, window: int | None = None) -> None:
         """Raise OptionError for options that this drafter can't be run with."""
         check_block(self.config, block)

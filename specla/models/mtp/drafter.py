@@ -9,7 +9,7 @@ Architecture: DeepSeek-V3 (arXiv 2412.19437), section 2.2, as Qwen3.5 has it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from specla.core.paging import pages_for
 from specla.core.plan import Place, build_plan
 from specla.core.proposal import SequenceView
 from specla.core.topology import Forest, Tree
-from specla.models.draft_scores import leading_share, log_probability
+from specla.models.draft_scores import LEADERS, leading_share, log_probability
 from specla.models.mtp.weights import MtpWeights
 from specla.models.qwen35.layers import AttentionLayer, Step
 from specla.models.qwen35.parts import TargetParts
@@ -32,13 +32,10 @@ from specla.models.sequence import Sequence as Cached
 from specla.models.store import SequenceStore
 from specla.models.workspace import Workspace
 
-LEADERS = 10
-"""Logits over which ``MtpGuess.confidence`` is a softmax (llama.cpp's convention)."""
-
 
 @dataclass(frozen=True)
 class MtpGuess:
-    """A drafted token. log_prob: over the vocabulary.  confidence: share among the ten best."""
+    """A drafted token. log_prob: over the vocabulary.  confidence: share among the LEADERS best."""
 
     token: int
     log_prob: float
@@ -95,7 +92,7 @@ class MtpDrafter:
         if context is not None:
             self._store.close(context.cached)
 
-    def draft(self, view: SequenceView, depth: int) -> Iterator[MtpGuess]:
+    def draft(self, view: SequenceView, depth: int) -> Generator[MtpGuess, None, None]:
         """Take up what was decided since the last call, then guess up to ``depth`` tokens after the
         root, each when it is asked for. Ends early at the end of the context, and where no token is
         possible."""

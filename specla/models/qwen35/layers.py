@@ -60,20 +60,8 @@ class Step:
         names: tuple[str, ...],
         capacity: int | None = None,
     ) -> list[Any]:
-        """x W^T for several matrices that share an input, which is quantised once at most."""
-        quantised = None
-        if any(weight.quantised for weight in weights):
-            quantised = self.workspace.quantised(self.plan.n_rows, x.shape[-1])
-            self.backend.quantise(x, quantised)
-        results = []
-        for weight, name in zip(weights, names, strict=True):
-            out = self.rows(name, weight.source.rows, capacity=capacity)
-            if quantised is not None and weight.quantised:
-                self.backend.linear_quantised(quantised, weight, out)
-            else:
-                self.backend.linear_float(x, weight, out)
-            results.append(out)
-        return results
+        """Workspace.project: x W^T for several matrices."""
+        return self.workspace.project(x, weights, names, capacity)
 
 
 class FeedForward:

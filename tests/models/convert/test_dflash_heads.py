@@ -14,7 +14,7 @@ from models.convert import hf_build as build
 
 from specla.errors import FileFormatError, OptionError, SpeclaError, UnsupportedModelError
 from specla.models.convert import convert_checkpoint
-from specla.models.convert.aux_heads import head_name
+from specla.models.convert.dflash.dspark_heads import head_name
 from specla.models.gguf import GgufFile
 
 HEADS = ("markov_w1.weight", "markov_w2.weight", "conf_proj.weight", "conf_proj.bias")

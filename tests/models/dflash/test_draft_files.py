@@ -36,7 +36,6 @@ def test_both_namings_say_the_same(tmp_path: Path) -> None:
     for name in ("mask_token", "block_size", "sliding", "window", "anchor_first", "rope", "notes"):
         assert getattr(llama.config, name) == getattr(lucebox.config, name)
     assert llama.notes == ()
-    assert llama.matrix_kinds == {"F32"} and llama.weight_bytes == lucebox.weight_bytes > 10000
 
 
 def test_older_tensor_names(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Collection
 
 import numpy as np
 
-from specla.models.convert.aux_heads import BIAS, CONFIDENCE, W1, W2, DsparkHeads
-from specla.models.convert.dflash_config import DrafterConfig, Selector
+from specla.models.convert.dflash.config import Dflash2, DrafterConfig
+from specla.models.convert.dflash.dspark_heads import BIAS, CONFIDENCE, W1, W2, DsparkHeads
 from specla.models.convert.heads import spread
 from specla.models.convert.plan import Move
 
@@ -35,8 +35,8 @@ def backbone_moves(config: DrafterConfig, names: Collection[str]) -> list[Move]:
     ]
     for layer in range(config.n_layers):
         moves += _layer_moves(config, f"layers.{layer}", f"blk.{layer}", names)
-    if config.selector is not None:
-        moves += _selector_moves(config, config.selector, names)
+    if config.dflash2 is not None:
+        moves += _dflash2_moves(config, config.dflash2, names)
     return moves
 
 
@@ -96,11 +96,9 @@ def _layer_moves(
     return moves
 
 
-def _selector_moves(
-    config: DrafterConfig, selector: Selector, names: Collection[str]
-) -> list[Move]:
-    width, taps = config.d_model, selector.conv_kernel
-    projected = 2 * taps * (width // selector.conv_group)
+def _dflash2_moves(config: DrafterConfig, extra: Dflash2, names: Collection[str]) -> list[Move]:
+    width, taps = config.d_model, extra.conv_kernel
+    projected = 2 * taps * (width // extra.conv_group)
     moves = []
     for layer in range(config.n_layers):
         for side, stored in (("attention_conv", "attn_conv"), ("mlp_conv", "ffn_conv")):
@@ -112,6 +110,6 @@ def _selector_moves(
     for book in ("predecessor", "successor"):
         name = f"{_SELECTOR}.{book}_codebook"
         name = f"{name}.weight" if f"{name}.weight" in names else name
-        moves.append(Move(name, f"selector_{book}.weight", (config.vocab_size, selector.rank)))
+        moves.append(Move(name, f"selector_{book}.weight", (config.vocab_size, extra.rank)))
     name = f"{_SELECTOR}.hidden_projection.weight"
-    return [*moves, Move(name, "selector_hidden.weight", (selector.rank, width))]
+    return [*moves, Move(name, "selector_hidden.weight", (extra.rank, width))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from specla.models.convert.dflash_keys import DraftKeys
+from specla.models.convert.dflash.keys import DraftKeys
 from specla.models.convert.json_file import Keys
 from specla.models.gguf.text import fail, quoted
 

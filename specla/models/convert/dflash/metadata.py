@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specla.models.convert.dflash_config import DrafterConfig
+from specla.models.convert.dflash.config import DrafterConfig
 from specla.models.gguf.write import Value
 
 ARCHITECTURE = "dflash"
@@ -48,12 +48,12 @@ def drafter_metadata(
         keys["attention.sliding_window_pattern"] = Value("bool", list(config.window.pattern))
     if multi_axis_rope:
         keys["rope.dimension_sections"] = Value("i32", [config.rotary_dim // 2, 0, 0, 0])
-    if config.selector is not None:
+    if config.dflash2 is not None:
         keys |= {
-            "conv_kernel_size": Value("u32", config.selector.conv_kernel),
-            "conv_group_size": Value("u32", config.selector.conv_group),
-            "selector_rank": Value("u32", config.selector.rank),
-            "selector_top_k": Value("u32", config.selector.top_k),
+            "conv_kernel_size": Value("u32", config.dflash2.conv_kernel),
+            "conv_group_size": Value("u32", config.dflash2.conv_group),
+            "selector_rank": Value("u32", config.dflash2.rank),
+            "selector_top_k": Value("u32", config.dflash2.top_k),
         }
     if sample_from_anchor is not None:
         keys["sample_from_anchor"] = Value("bool", sample_from_anchor)

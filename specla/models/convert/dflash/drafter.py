@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from specla.errors import OptionError
-from specla.models.convert.aux_heads import (
+from specla.models.convert.dflash.config import DrafterConfig, read_drafter_config
+from specla.models.convert.dflash.dspark_heads import (
     CONFIDENCE,
     SIDE_FILES,
     DsparkHeads,
@@ -21,11 +22,10 @@ from specla.models.convert.aux_heads import (
     find_heads,
     head_name,
 )
-from specla.models.convert.dflash_config import DrafterConfig, read_drafter_config
-from specla.models.convert.dflash_keys import DraftKeys
-from specla.models.convert.dflash_metadata import drafter_metadata
-from specla.models.convert.dflash_plan import EMBEDDING, HEAD, MAP, backbone_moves, head_moves
-from specla.models.convert.dflash_target import MASK_KEY, DraftTarget
+from specla.models.convert.dflash.keys import DraftKeys
+from specla.models.convert.dflash.metadata import drafter_metadata
+from specla.models.convert.dflash.plan import EMBEDDING, HEAD, MAP, backbone_moves, head_moves
+from specla.models.convert.dflash.target import MASK_KEY, DraftTarget
 from specla.models.convert.encode import FILE_TYPES, kind_for, to_write
 from specla.models.convert.hf_config import TokenIds, eos_ids, token_id
 from specla.models.convert.json_file import Keys, load_json

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from specla.models.convert.dflash_keys import DraftKeys
-from specla.models.convert.dflash_layers import Window, captured_layers, sliding_window
-from specla.models.convert.dflash_rope import rope_keys, rotary_dim
+from specla.models.convert.dflash.keys import DraftKeys
+from specla.models.convert.dflash.layers import Window, captured_layers, sliding_window
+from specla.models.convert.dflash.rope import rope_keys, rotary_dim
 from specla.models.gguf.text import fail
 from specla.models.gguf.write import Value
 
@@ -21,7 +21,7 @@ _FACTORS = (
 )
 
 
-class Selector(NamedTuple):
+class Dflash2(NamedTuple):
     """DFlash2's dynamic convolution and candidate selector."""
 
     conv_kernel: int
@@ -62,7 +62,7 @@ class DrafterConfig:
     mask_token_id: int | None
     causal: bool | None
     window: Window | None
-    selector: Selector | None
+    dflash2: Dflash2 | None
     interleaved_rope: bool
     own_embedding: bool
 
@@ -109,7 +109,7 @@ def read_drafter_config(keys: DraftKeys, shapes: Shapes) -> DrafterConfig:
         mask_token_id=mask,
         causal=causal,
         window=sliding_window(keys, n_layers),
-        selector=_selector(keys, d_model),
+        dflash2=_dflash2(keys, d_model),
         interleaved_rope=keys.flag("rope_is_neox_style") is False,
         own_embedding=keys.flag("has_embed_tokens") is not False,
     )
@@ -174,21 +174,21 @@ def _factors(keys: DraftKeys) -> dict[str, Value]:
     return factors
 
 
-def _selector(keys: DraftKeys, d_model: int) -> Selector | None:
+def _dflash2(keys: DraftKeys, d_model: int) -> Dflash2 | None:
     # a DFlash configuration may carry them as zeros
     if not keys.get("conv_kernel_size") and keys.architecture != "DFlash2DraftModel":
         return None
-    selector = Selector(
+    found = Dflash2(
         keys.integer("conv_kernel_size", low=1),
         keys.integer("conv_group_size", low=1),
         keys.integer("selector_rank", low=1),
         keys.integer("selector_top_k", low=1),
     )
-    if d_model % selector.conv_group:
+    if d_model % found.conv_group:
         wanted = f"a divisor of hidden_size ({d_model})"
-        keys.where("conv_group_size").reject("conv_group_size", selector.conv_group, wanted)
-    if selector.top_k * (selector.top_k + 1) > d_model:
+        keys.where("conv_group_size").reject("conv_group_size", found.conv_group, wanted)
+    if found.top_k * (found.top_k + 1) > d_model:
         keys.notes.append(
-            f"selector_top_k {selector.top_k} is more than llama.cpp can pack into {d_model} values"
+            f"selector_top_k {found.top_k} is more than llama.cpp can pack into {d_model} values"
         )
-    return selector
+    return found

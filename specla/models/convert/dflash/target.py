@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from specla.models.convert.dflash_config import DrafterConfig
+from specla.models.convert.dflash.config import DrafterConfig
 from specla.models.gguf import GgufFile
 from specla.models.gguf.text import fail, quoted
 from specla.models.gguf.write import Value
