@@ -206,7 +206,7 @@ def _options(
         text = str(value)
         _refuse_two(flag, key, text, known, dict(flags.adapter_options))
         if key == "draft":
-            options |= _draft_options(known, text)
+            options = _draft_options(known, text) | options
             continue
         options.setdefault(key, text)
     if flags.uses_specla:

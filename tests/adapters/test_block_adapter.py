@@ -85,6 +85,22 @@ def test_weights_are_loaded_once_per_target(tmp_path: Path) -> None:
     assert adapter.drafter is not first
 
 
+def test_one_adapter_on_a_large_and_a_small_target(tmp_path: Path) -> None:
+    """The small one's drafter is bound last, and has no room for the text on the large one."""
+    path = write_drafter(tmp_path / "draft.gguf")
+    adapter = Chain(ChainOptions(str(path)))
+    large, small = (tiny_target(context=c, features=(0, 2)) for c in (96, 24))
+    greedy = Sampler(SamplingParams())
+    with Session(large, adapter, list(range(40)), adapter_name="chain") as first:
+        next(first.generate(Request(1, greedy, budget=4)))
+        with Session(small, adapter, [1, 2, 3], adapter_name="chain") as second:
+            text = [event.token for event in second.generate(Request(8, greedy, budget=4))]
+            assert len(text) == 8 and not second.stats.refused
+            text = [event.token for event in first.generate(Request(8, greedy, budget=4))]
+            assert len(text) == 8
+            assert first.stats.refused and "the target's context of 24" in first.stats.refusal
+
+
 def test_options_from_text(tmp_path: Path) -> None:
     path = write_drafter(tmp_path / "draft.gguf", window=9, sliding=(True, False))
     given = {"draft": str(path), "window": "4", "block": "3"}

@@ -9,8 +9,9 @@ import pytest
 from fake_drafter import FakeDrafter, FakeMarkov, random_drafter
 
 from specla.adapters import block_rows
-from specla.adapters.block_rows import MarkovRows, best_places, log_sum_exp
+from specla.adapters.block_rows import BestOfRows, MarkovRows, best_places, log_sum_exp
 from specla.core.trees import Node
+from specla.errors import ProposalError
 
 
 @pytest.mark.parametrize("sort_up_to", [0, 10**9])
@@ -49,6 +50,14 @@ def test_all_children_and_the_rest_make_one(shortlist: int) -> None:
         total = corrected.sum() + np.exp(logits)[outside].sum()
         assert len(outside) == 6 - shortlist
         assert np.allclose(np.exp(log_probs), corrected / total, rtol=1e-5)
+
+
+def test_a_damaged_draft_says_so() -> None:
+    drafter = random_drafter(1)
+    draft = drafter._block(2, (), 3, 4)
+    draft.values[0, 1] = np.nan
+    with pytest.raises(ProposalError, match="NaN"):
+        BestOfRows(draft, 4, 6).children(0, 2)
 
 
 def test_a_shortlist_without_a_chance_has_no_children() -> None:

@@ -82,6 +82,58 @@ def test_an_adapter_that_cannot_be_loaded_is_listed_with_the_reason(
     assert "broken" in shown.out and "no module called nowhere" in shown.out
 
 
+class _NoDataclass(Adapter):
+    Options = dict
+
+
+class _Unresolved(Adapter):
+    @dataclass(frozen=True)
+    class Options:
+        depth: Nothing = 3  # type: ignore[name-defined]  # noqa: F821
+
+
+class _Refusing(Adapter):
+    @dataclass(frozen=True)
+    class Options:
+        depth: int = 3
+
+        def __post_init__(self) -> None:
+            raise ValueError("no such depth")
+
+
+class _Exiting(Adapter):
+    def __init__(self, options: Any = None) -> None:
+        raise SystemExit(5)
+
+
+@pytest.mark.parametrize("kind", [_NoDataclass, _Unresolved, _Refusing, _Exiting])
+def test_faults_of_another_package_are_its_own(
+    run, monkeypatch: pytest.MonkeyPatch, kind: type[Adapter]
+) -> None:
+    monkeypatch.setitem(adapters._factories, "foreign", lambda: kind)
+    listed = run("adapters")
+    assert listed.code == 0 and "foreign" in listed.out and "ngram" in listed.out
+    refused = run(
+        "decode", "-p", "x", "-n", "2", "--adapter", "foreign", "--adapter-opt", "depth=1"
+    )
+    if kind is _Exiting:
+        refused = run("decode", "-p", "x", "-n", "2", "--adapter", "foreign")
+    assert refused.code == 2 and "'foreign'" in refused.err
+    assert refused.err.strip().count("\n") == 0 and "internal error" not in refused.err
+
+
+def test_a_package_that_exits_while_it_is_loaded(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Point:
+        name, value, dist = "leaving", "nowhere:Adapter", None
+
+        def load(self) -> Any:
+            raise SystemExit(3)
+
+    monkeypatch.setattr(adapters, "_entry_points", lambda: [Point()])
+    listed = run("adapters")
+    assert listed.code == 0 and "SystemExit" in listed.out and "ngram" in listed.out
+
+
 def test_options_made_by_a_factory(run, monkeypatch: pytest.MonkeyPatch) -> None:
     @dataclass(frozen=True)
     class Options:

@@ -69,6 +69,29 @@ def test_a_draft_for_one_of_several() -> None:
     assert (resolved["chain"]["draft"], resolved["dspark"]["draft"]) == ("c.gguf", "d.gguf")
 
 
+def test_a_draft_goes_to_those_that_need_one() -> None:
+    """mtp can do with the target's own layer, and a block drafter is no such layer."""
+    found = chosen(adapter="fallback(dspark, ddtree, mtp)", draft="d.gguf")
+    resolved = found.settings()["adapter_options"]
+    drafts = [resolved[name]["draft"] for name in ("dspark", "ddtree", "mtp")]
+    assert drafts == ["d.gguf", "d.gguf", ""]
+    named = (("ddtree.draft", "e.gguf"),)
+    found = chosen(adapter="fallback(dspark, ddtree, mtp)", draft="d.gguf", adapter_options=named)
+    resolved = found.settings()["adapter_options"]
+    assert (resolved["dspark"]["draft"], resolved["ddtree"]["draft"]) == ("d.gguf", "e.gguf")
+    assert chosen(adapter="mtp", draft="m.gguf").settings()["adapter_options"]["mtp"]["draft"]
+
+
+def test_a_flag_that_nobody_would_heed() -> None:
+    options = (("dspark.tau", "4"),)
+    with pytest.raises(OptionError, match="--ddtree-tau is 3.0 and --adapter-opt dspark.tau is 4"):
+        chosen(adapter="dspark", draft="d.gguf", tau=3.0, adapter_options=options)
+    both = chosen(
+        adapter="fallback(dspark, ddtree)", draft="d.gguf", tau=3.0, adapter_options=options
+    ).settings()["adapter_options"]
+    assert (both["dspark"]["tau"], both["ddtree"]["tau"]) == (4.0, 3.0)
+
+
 def test_specla_is_content_with_any_draft() -> None:
     assert chosen(facts=OWN, specla=True).specla
     assert chosen(facts=TargetFacts(mtp=True), specla=True).adapter == "adaptive(mtp)"

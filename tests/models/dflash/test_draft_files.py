@@ -288,6 +288,30 @@ REFUSED: dict[str, tuple[dict[str, Any], type[SpeclaError], str]] = {
         FileFormatError,
         "output.weight has 3 rows, d2t lists 2",
     ),
+    "a YaRN frequency of nothing": (
+        {
+            "metadata": {
+                "dflash.rope.scaling.type": Value("str", "yarn"),
+                "dflash.rope.scaling.factor": Value("f32", 4.0),
+                "dflash.rope.scaling.original_context_length": Value("u32", 64),
+                "dflash.rope.scaling.yarn_beta_fast": Value("f32", 0.0),
+            }
+        },
+        FileFormatError,
+        "yarn_beta_fast must be positive",
+    ),
+    "YaRN over a base of one": (
+        {
+            "metadata": {
+                "dflash.rope.freq_base": Value("f32", 1.0),
+                "dflash.rope.scaling.type": Value("str", "yarn"),
+                "dflash.rope.scaling.factor": Value("f32", 4.0),
+                "dflash.rope.scaling.original_context_length": Value("u32", 64),
+            }
+        },
+        FileFormatError,
+        "freq_base is 1",
+    ),
     "a map of floats": (
         {"draft_ids": (1, 2), "tensors": {"d2t": np.ones(2, np.float32)}},
         FileFormatError,
