@@ -84,7 +84,9 @@ def test_a_draft_goes_to_those_that_need_one() -> None:
 
 def test_a_flag_that_nobody_would_heed() -> None:
     options = (("dspark.tau", "4"),)
-    with pytest.raises(OptionError, match="--ddtree-tau is 3.0 and --adapter-opt dspark.tau is 4"):
+    with pytest.raises(
+        OptionError, match=r"--ddtree-tau is 3\.0 and --adapter-opt dspark\.tau is 4"
+    ):
         chosen(adapter="dspark", draft="d.gguf", tau=3.0, adapter_options=options)
     both = chosen(
         adapter="fallback(dspark, ddtree)", draft="d.gguf", tau=3.0, adapter_options=options
