@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from specla.adapters.base import Adapter
-from specla.core.proposal import Outcome, SequenceView, to_tree
+from specla.core.proposal import Outcome, Proposal, SequenceView, to_tree
 from specla.core.topology import Tree, prune
 from specla.errors import ProposalError
 
@@ -31,6 +31,16 @@ def read_only(array: Any) -> Any:
         array = array.view()
         array.flags.writeable = False
     return array
+
+
+def _is_nothing(proposal: object) -> bool:
+    """Whether it is an empty proposal and plainly so: most rounds of many adapters."""
+    return (
+        type(proposal) is Proposal
+        and type(proposal.tokens) is tuple
+        and type(proposal.parents) is tuple
+        and not (proposal.tokens or proposal.parents or proposal.log_probs is not None)
+    )
 
 
 class GuardedAdapter:
@@ -65,9 +75,8 @@ class GuardedAdapter:
         Also the number in the adapter's own tree of each node that was kept, and why the proposal
         was refused, if it was: then the tree is the root alone.
         """
-        lone = Tree.lone(view.root)
         if view.budget == 0:
-            return lone, (0,), None
+            return Tree.lone(view.root), (0,), None
         try:
             # a copy: what the proposal is measured by must be out of the adapter's reach
             tree = self._tree(self._adapter.propose([replace(view)]), view)
@@ -78,7 +87,7 @@ class GuardedAdapter:
             self._on_refusal(reason)
             if _from_outside(error):
                 raise
-            return lone, (0,), reason
+            return Tree.lone(view.root), (0,), reason
         pruned, kept = prune(tree, view.max_depth)
         return pruned, kept, None
 
@@ -87,7 +96,10 @@ class GuardedAdapter:
             raise ProposalError(
                 f"adapter {self._name!r} must return a list of one proposal per view"
             )
-        return to_tree(proposals[0], view, vocab_size=self._vocab_size, adapter=self._name)
+        (proposal,) = proposals
+        if _is_nothing(proposal):
+            return Tree.lone(view.root)
+        return to_tree(proposal, view, vocab_size=self._vocab_size, adapter=self._name)
 
     def observe(self, view: SequenceView, outcome: Outcome) -> None:
         """What became of the last proposal."""

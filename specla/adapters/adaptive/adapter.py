@@ -37,7 +37,7 @@ class AdaptiveOptions:
     rounds of the longest pause, whatever a probe costs.
     """
 
-    margin: float = 0.03
+    margin: float = 0.08
     share: float = 0.01
     probe: int = 512
 

@@ -17,9 +17,8 @@ OUTLIER = 1.5
 """A row count that was seen less than ``SURE`` times is believed to cost at most ``OUTLIER`` times
 what the others suggest: a step may be slow for reasons of its own."""
 
-FRESH = 32
-REFIT = 4
-"""After the first ``FRESH`` samples the curve is fitted anew at every ``REFIT``-th only."""
+CHANGE = 0.01
+"""Part by which what a row count takes must have changed for the curve to be fitted anew."""
 
 SHORTEST = 1e-12
 """Seconds that no step takes: a clock that shows so little stood still."""
@@ -30,11 +29,13 @@ REACH = 32
 
 @dataclass
 class _Point:
-    """The last samples of one row count. seen: number of the latest sample."""
+    """The last samples of one row count. seen: number of the latest sample.  value: what they say.
+    fitted: what they said when the curve was fitted last."""
 
     samples: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     seen: int = 0
     value: float = 0.0
+    fitted: float = 0.0
 
     def add(self, seconds: float, number: int) -> None:
         self.samples.append(seconds)
@@ -68,12 +69,20 @@ class CostCurve:
         if rows < self._base or not SHORTEST < seconds < float("inf"):
             return
         self._number += 1
-        self._points.setdefault(rows, _Point()).add(seconds, self._number)
+        point = self._points.setdefault(rows, _Point())
+        point.add(seconds, self._number)
         if not self._number % WINDOW:
             oldest = self._number - EXPIRY
             self._points = {n: p for n, p in self._points.items() if p.seen > oldest}
-        if self._number <= FRESH or not self._number % REFIT:
+        # a row count that was seen seldom counts differently with each sample
+        seldom = len(point.samples) <= SURE
+        if seldom or abs(point.value - point.fitted) > CHANGE * point.fitted:
             self._table = []
+
+    def usual(self, rows: int) -> float | None:
+        """Median of what a step over ``rows`` took lately, if any was seen."""
+        point = self._points.get(rows)
+        return None if point is None else point.value
 
     def age(self, rows: int) -> int | None:
         """How many samples ago ``rows`` was measured last; None: never, or too long ago."""
@@ -133,7 +142,10 @@ class CostCurve:
 
     def _believed(self) -> list[tuple[int, float, int]]:
         """(rows, seconds, samples) by row count, what was seen seldom not higher than plausible."""
-        points = [(n, p.value, len(p.samples)) for n, p in sorted(self._points.items())]
+        points = []
+        for n, point in sorted(self._points.items()):
+            point.fitted = point.value
+            points.append((n, point.value, len(point.samples)))
         result: list[tuple[int, float, int]] = []
         smallest = float("inf")
         for rows, value, count in reversed(points):

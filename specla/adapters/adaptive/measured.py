@@ -14,7 +14,7 @@ DRAFT_SLOPE = 1000.0
 """A draft is taken for one that goes token by token until it was asked for fewer: then it is
 known."""
 
-START = (0, 6, 0, 12)
+START = (0, 4, 0, 8)
 """Candidates of the first rounds, so that the costs are known: plain decoding, and some rows.
 Twice, because what runs for the first time may take much longer."""
 
@@ -49,7 +49,9 @@ class Measured:
 
     def round_seconds(self, rows: int, drafted: int | None) -> float:
         """What such a round usually takes. drafted: candidates of the draft, None: not asked."""
-        seconds = 0.0 if self.cost.empty else self.cost.table(rows)[rows - 1]
+        seconds = self.cost.usual(rows)
+        if seconds is None:
+            seconds = 0.0 if self.cost.empty else self.cost.table(rows)[rows - 1]
         if drafted is not None and not self.draft.empty:
             seconds += self.draft.table(drafted)[drafted]
         return seconds

@@ -80,9 +80,12 @@ class Survival:
         """Believe the draft again."""
         self._by_probability = _Table(len(EDGES) + 1)
         self._by_depth = _Table(DEPTHS * len(RANKS))
+        # by how much both are yet to be decayed: many rounds have nothing to learn from
+        self._factor = 1.0
 
     def score(self, parents: Sequence[int], log_probs: Sequence[float] | None) -> Scored:
         """Chances of the candidates of a proposal; parents come before children."""
+        self._decay()
         if log_probs is None:
             return self._score_by_depth(parents)
         ratios = self._by_probability.ratios()
@@ -121,6 +124,7 @@ class Survival:
     def learn(self, scored: Scored, offered: Sequence[int], accepted: Sequence[int]) -> None:
         """Of the candidates ``offered`` were verified, and those of ``accepted`` were right."""
         self.idle(DECAY)
+        self._decay()
         table = self._by_probability if scored.confident else self._by_depth
         reached = {-1, *accepted}
         for i in offered:
@@ -131,11 +135,17 @@ class Survival:
 
     def idle(self, factor: float = IDLE_DECAY) -> None:
         """A round went by without candidates: what is known is a little older."""
-        self._by_probability.decay(factor)
-        self._by_depth.decay(factor)
+        self._factor *= factor
+
+    def _decay(self) -> None:
+        if self._factor != 1.0:
+            self._by_probability.decay(self._factor)
+            self._by_depth.decay(self._factor)
+            self._factor = 1.0
 
     def report(self) -> dict[str, float]:
         """Accepted per expected acceptance, by the upper end of the bin of path probabilities."""
+        self._decay()
         tops = [*EDGES, 1.0]
         ratios = self._by_probability.ratios()
         return {f"{top:g}": round(ratio, 3) for top, ratio in zip(tops, ratios, strict=True)}
