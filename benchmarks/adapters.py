@@ -1,7 +1,10 @@
 """Every adapter on held-out prompts: accept lengths and speed, against a chain of equal budget.
 
-    python benchmarks/adapters.py [--draft DRAFT.gguf] [--backend numba] [--runs 3]
+    python benchmarks/adapters.py [--model MODEL.gguf --draft DRAFT.gguf] [--backend numba]
+    python benchmarks/adapters.py --adapter "adaptive(suffix)" --adapter myown --budget 4 --budget 8
     python benchmarks/adapters.py --sweep
+
+Without ``--draft`` a model that isn't the bundled one is measured with adapters that need none.
 
 Each setting decodes the prompts of ``prompts.txt`` (openings that the demo models were not trained
 on), greedily and at a temperature. First every byte is compared with plain decoding (tokens, logits
@@ -77,15 +80,22 @@ SETTINGS = (
 TAUS, TOP_KS = ("2", "4", "6", "inf"), ("2", "4", "8")
 
 
+def _drafted(setting: Setting) -> bool:
+    """Whether it runs a block drafter."""
+    return any(name in setting.expression for name in ("dspark", "ddtree"))
+
+
 class Bench:
     """One target, its prompts and their plain continuations."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
         model = open_model(args.model)
-        self.draft = {"draft": str(args.draft)}
+        draft = args.draft or (bundled_drafter() if args.model == bundled_model() else None)
+        self.draft = {} if draft is None else {"draft": str(draft)}
+        self.settings = self._settings()
         backend = create_backend(args.backend, threads=args.threads, model_bytes=model.weight_bytes)
-        features = sorted({i for s in SETTINGS for i in self._layers(s, model)})
+        features = sorted({i for s in self.settings for i in self._layers(s, model)})
         options = TargetOptions(context=1024, max_nodes=65)
         self.plain: Qwen35Target = model.target(backend, options)
         options = replace(options, features=tuple(features))
@@ -96,25 +106,35 @@ class Bench:
         self.prompts = [model.tokenizer.encode(line, parse_special=False) for line in lines]
         self._plain: dict[tuple[int, float], Trajectory] = {}
 
+    def _settings(self) -> list[Setting]:
+        """Those of the command line, or the usual ones, as far as there is a draft for them."""
+        budgets = tuple(self.args.budget or (7,))
+        given = tuple(option.split("=", 1) for option in self.args.adapter_opt)
+        named = [Setting(name, name, given, None, budgets) for name in self.args.adapter]
+        return named or [s for s in SETTINGS if self.draft or not _drafted(s)]
+
     def _layers(self, setting: Setting, model: ModelFile) -> tuple[int, ...]:
         return self.adapter(setting).needs().layers(model.config.n_layers)
 
     def adapter(self, setting: Setting) -> Adapter:
         """A fresh adapter; the draft model goes to those that have one."""
         options = dict(setting.options)
-        if any(name in setting.expression for name in ("dspark", "ddtree")):
+        if _drafted(setting):
             options |= self.draft
         return create_adapter(setting.expression, options)
 
     def sampler(self, temperature: float) -> Sampler:
         return Sampler(SamplingParams(temperature=temperature, seed=1))
 
+    def _session(self, target: Qwen35Target, setting: Setting, prompt: list[int]) -> Session:
+        return Session(target, self.adapter(setting), prompt, adapter_name=setting.expression)
+
     def check(self, setting: Setting, budget: int, temperature: float) -> Outcomes:
         """Decode every prompt; raise MismatchError unless all bytes are plain decoding's."""
         done = Outcomes()
         for i, prompt in enumerate(self.prompts):
             trace = Trace()
-            with Session(self.target, self.adapter(setting), prompt) as session:
+            with self._session(self.target, setting, prompt) as session:
                 request = Request(
                     self.args.tokens,
                     self.sampler(temperature),
@@ -144,7 +164,7 @@ class Bench:
         target = self.plain if setting is PLAIN else self.target
 
         def run() -> float:
-            with Session(target, self.adapter(setting), prompt) as session:
+            with self._session(target, setting, prompt) as session:
                 request = Request(self.args.tokens, self.sampler(0.0), budget=budget)
                 start = perf_counter()
                 for _ in session.generate(request):
@@ -179,7 +199,7 @@ def table(bench: Bench) -> None:
         "speed over plain",
         "over a chain of equal budget",
     )
-    for setting in SETTINGS:
+    for setting in bench.settings:
         for budget in setting.budgets:
             greedy = bench.check(setting, budget, 0.0)
             warm = bench.check(setting, budget, temperature)
@@ -215,21 +235,26 @@ def _grid() -> Iterator[tuple[str, str]]:
 
 def main() -> int:
     parser = argument_parser(__doc__ or "")
-    parser.add_argument("--model", type=Path, default=bundled_model())
-    parser.add_argument("--draft", type=Path, default=bundled_drafter())
-    parser.add_argument("--backend", default="auto")
-    parser.add_argument("--threads", type=int)
-    parser.add_argument("--prompts", type=int, default=24)
-    parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--temp", type=float, default=0.8)
-    parser.add_argument("--sweep", action="store_true")
+    add = parser.add_argument
+    add("--model", type=Path, default=bundled_model(), help="the target; bundled by default")
+    add("--draft", type=Path, help="a block drafter; the bundled target's own by default")
+    add("--adapter", action="append", default=[], help="measure this one; repeatable")
+    add("--adapter-opt", action="append", default=[], help="KEY=VALUE, for --adapter")
+    add("--budget", action="append", type=int, default=[], help="for --adapter; repeatable")
+    add("--backend", default="auto", help="numba, numpy or another; auto by default")
+    add("--threads", type=int, help="by the model's size by default")
+    add("--prompts", type=int, default=24, help="how many, at most 24")
+    add("--tokens", type=int, default=128, help="to decode after each")
+    add("--runs", type=int, default=3, help="timed runs of each setting and prompt")
+    add("--temp", type=float, default=0.8, help="of the second accept length")
+    add("--sweep", action="store_true", help="tau and top-k of dspark trees instead")
     args = parser.parse_args()
     try:
         bench = Bench(args)
         neighbours = Neighbours()
         print(machine_line(bench.target.backend))
-        print(f"{args.model.name}, {args.draft.name}, {len(bench.prompts)} prompts, ", end="")
+        drafter = Path(bench.draft["draft"]).name if bench.draft else "no drafter"
+        print(f"{args.model.name}, {drafter}, {len(bench.prompts)} prompts, ", end="")
         print(f"{args.tokens} tokens, {args.runs} runs; bytes checked")
         (sweep if args.sweep else table)(bench)
     except MismatchError as error:
