@@ -111,7 +111,7 @@ class _Parser:
 def resolve(text: str, given: Mapping[str, str]) -> Resolved:
     """Everything that can be checked without making an adapter. Raises OptionError."""
     expression = parse(text)
-    classes = {part.name: _class(part.name) for part in expression.walk()}
+    classes = {part.name: adapter_class(part.name) for part in expression.walk()}
     for part in expression.walk():
         _check_arguments(part, classes[part.name])
     sorted_out = _per_name(expression, classes, given)
@@ -135,7 +135,8 @@ def build(text: str, given: Mapping[str, str]) -> Adapter:
     return make(resolved.expression)
 
 
-def _class(name: str) -> type[Adapter]:
+def adapter_class(name: str) -> type[Adapter]:
+    """The class registered under a name. Raises OptionError, also where it is no adapter."""
     found = adapters.get(name)
     with authored(name, "class"):
         usable = isinstance(found, type) and issubclass(found, Adapter)

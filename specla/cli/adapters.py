@@ -46,13 +46,13 @@ def listed() -> list[Entry]:
 
 def _entry(name: str) -> Entry:
     from specla.adapters import adapters
-    from specla.adapters.base import authored, option_fields
+    from specla.adapters.base import option_fields
+    from specla.adapters.expression import adapter_class
     from specla.errors import SpeclaError
 
     try:
-        kind = adapters.get(name)
-        with authored(name, "class"):
-            schema = getattr(kind, "Options", None)
+        kind = adapter_class(name)
+        schema = kind.Options
         known = option_fields(name, schema)
     except SpeclaError as error:
         return Entry(name, adapters.origin(name), "unknown", {}, (), str(error))

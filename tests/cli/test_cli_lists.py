@@ -122,6 +122,12 @@ def test_faults_of_another_package_are_its_own(
     assert refused.err.strip().count("\n") == 0 and "internal error" not in refused.err
 
 
+def test_what_is_no_adapter_is_listed_as_such(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(adapters._factories, "foreign", lambda: object)
+    (line,) = [line for line in run("adapters").out.splitlines() if line.startswith("foreign")]
+    assert "is no subclass of" in line
+
+
 def test_a_package_that_exits_while_it_is_loaded(run, monkeypatch: pytest.MonkeyPatch) -> None:
     class Point:
         name, value, dist = "leaving", "nowhere:Adapter", None

@@ -109,6 +109,11 @@ def test_the_tests_of_the_guides_pass(page: str, words: str) -> None:
     tests[0]()
 
 
+def test_decoding_from_python(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(_block_with(_doc("python.md"), "open_model"), {})
+    assert "'emitted_tokens': 32" in capsys.readouterr().out
+
+
 def test_the_guides_list_every_check() -> None:
     from specla.testing import adapter_checks
 
