@@ -29,6 +29,8 @@ from specla.models.workspace import Workspace
 
 Int32 = npt.NDArray[np.int32]
 
+_RUN = 32
+"""Positions that are taken up at once when there are many, but less than a chunk."""
 _NOBODY = -1
 """A key that no sequence has."""
 
@@ -77,6 +79,8 @@ class DflashDrafter:
         poison = parts.options.poison
         self._contexts = Contexts(backend, shape, poison=poison)
         self._chunk = min(parts.options.chunk, target.context)
+        runs = {min(size, self._chunk) for size in (self.depth + 1, _RUN, self._chunk)}
+        self._runs = sorted(runs, reverse=True)
         self._workspace = Workspace(backend, max(self._chunk, slots), poison=poison)
         self._gathered = backend.empty((self._chunk, weights.fc.cols))
         self._append_plans = AppendPlans(backend, self._chunk)
@@ -105,7 +109,7 @@ class DflashDrafter:
         nothing but time depends on it."""
         context = self._contexts.of(_NOBODY)
         try:
-            for count in range(1, min(self.depth + 1, self._chunk) + 1):
+            for count in {*range(1, self._runs[-1]), *self._runs}:
                 self._runner.prepare(*self._append_calls(context, 0, count))
             for depth in range(1, self.depth + 1):
                 self._runner.prepare(*self._block_calls(context, depth, k)[1:])
@@ -168,7 +172,9 @@ class DflashDrafter:
         committed = len(view.tokens) - 1
         while context.length < committed:
             start = context.length
-            count = min(self._chunk, committed - start)
+            left = committed - start
+            # in few sizes: each is recorded when it first comes
+            count = left if left < self._runs[-1] else next(n for n in self._runs if n <= left)
             self._append(context, view.features(start, start + count), start, count)
             # only now: whatever failed above is done again
             context.advance(view, start + count)
