@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
@@ -49,13 +50,13 @@ class AutoregressiveAdapter(Adapter, Generic[D]):
         self._parts: TargetParts | None = None
         self._draft: D | None = None
 
+    @abstractmethod
     def load(self, target: TargetInfo, parts: TargetParts) -> D:
         """The draft model for a target. Raises OptionError where the two don't fit."""
-        raise NotImplementedError
 
+    @abstractmethod
     def guesses(self, view: SequenceView, depth: int) -> Generator[Guess, None, None]:
         """At most ``depth`` tokens after the root, each drafted when it is asked for."""
-        raise NotImplementedError
 
     def bind(self, target: TargetInfo) -> None:
         """Load the draft model. Raises OptionError when it doesn't fit.
