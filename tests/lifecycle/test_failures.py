@@ -99,6 +99,17 @@ def test_one_broken_sequence_does_not_break_its_neighbour() -> None:
     driver.close_all()
 
 
+@pytest.mark.parametrize("when", ["before", "after", "wreck"])
+def test_a_prefill_flushes_one_sequence_after_the_other(when: str) -> None:
+    """A fold that dies in the first one's flush says nothing about the second."""
+    driver = make_driver(8, slots=3)
+    first, second = pending(driver), pending(driver)
+    assert not driver.prefill([(first, (1, 2)), (second, (3,))], Failure(0, when))
+    assert first.phase is Phase.BROKEN and second.phase is Phase.PENDING
+    assert driver.prefill([(second, (3,))])
+    driver.close_all()
+
+
 @pytest.mark.parametrize(
     "failure",
     [

@@ -312,13 +312,15 @@ class Driver:
         self.backend.log.clear()
 
     def _account_failure(self, batch: list[Text]) -> None:
-        """A failed fold breaks those of the batch whose durable arrays it was writing."""
+        """A failed fold breaks those of the batch whose durable arrays it was writing: all of a
+        verify, but one at a time where a prefill flushes first."""
         assert self.backend.failed is not None
         name, layer = self.backend.failed
         if name in FOLDS:
             key = ("window" if name in _WINDOW else "state", layer)
             for text in batch:
-                text.broken = key in text.unfolded
+                written = text.sequence.slot in self.backend.failed_slots
+                text.broken = written and key in text.unfolded
 
     def _in_slot(self, slot: int) -> Text:
         (found,) = [text for text in self.texts if text.sequence.slot == slot]

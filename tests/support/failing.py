@@ -42,7 +42,8 @@ class FailingBackend:
     when: "before" the inner call, "after" it, or "wreck": after it and after durable state of the
     layer was overwritten with NaN, as a half-finished write would leave it.
     log: a Fold for every completed fold kernel since ``log`` was last cleared.
-    failed: (name, layer) of the call that raised.
+    failed: (name, layer) of the call that raised.  failed_slots: of the sequences it was about, as
+    far as its plan tells.
     """
 
     def __init__(self, inner: Any) -> None:
@@ -50,6 +51,7 @@ class FailingBackend:
         self.calls = 0
         self.log: list[Fold] = []
         self.failed: tuple[str, int | None] | None = None
+        self.failed_slots: list[int] = []
         self._countdown: int | None = None
         self._when = "before"
         self._names: tuple[str, ...] = KERNELS
@@ -82,12 +84,14 @@ class FailingBackend:
                 now = self._countdown == 0
                 self._countdown = None if now else self._countdown - 1
         layer, plan = _layer_and_plan(name, args)
-        if now and self._when == "before":
+        if now:
             self.failed = (name, layer)
+            # a copy: the next plan goes to the same buffers
+            self.failed_slots = plan.slot.tolist() if plan is not None else []
+        if now and self._when == "before":
             raise InjectedError(f"before {name}, layer {layer}")
         result = function(*args, **kwargs)
         if now:
-            self.failed = (name, layer)
             if self._when == "wreck":
                 _wreck(name, args, layer, plan)
             raise InjectedError(f"after {name}, layer {layer}")
