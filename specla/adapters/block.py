@@ -48,11 +48,6 @@ class BlockAdapter(Adapter):
         self._drafter: DflashDrafter | None = None
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """What the file left open and what was taken instead: a line each, to be shown once."""
-        return self.file.notes
-
-    @property
     def drafter(self) -> BlockDrafter:
         """The drafter. Raises OptionError before ``bind``."""
         if self._drafter is None:

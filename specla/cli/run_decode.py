@@ -54,7 +54,8 @@ def run_decode(config: DecodeConfig) -> int:
     start = perf_counter()
     with show.step(f"loading {job.model.path}"):
         target = job.model.target(job.backend, job.options)
-        target.prepare_rows(range(1, min(job.options.max_nodes, PREPARED) + 1))
+        most = 1 if job.speculation.adapter == "none" else PREPARED
+        target.prepare_rows(range(1, min(job.options.max_nodes, most) + 1))
     load_seconds = perf_counter() - start
     decoded = _decode(job, target, show)
     show.rows(summary_rows(decoded.stats, job.settings(), decoded.stop, load_seconds))

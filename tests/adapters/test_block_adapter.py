@@ -68,7 +68,7 @@ def test_needs(tmp_path: Path) -> None:
     adapter = Chain(ChainOptions(str(path)))
     needs = adapter.needs()
     assert needs.features == (2, 1) and needs.parts and not needs.embeddings
-    assert adapter.notes == ()
+    assert adapter.file.notes == ()
     with pytest.raises(OptionError, match="met no target"):
         _ = adapter.drafter
 
