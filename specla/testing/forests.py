@@ -24,3 +24,17 @@ def random_tree(
         tokens.append(int(rng.choice(free)))
         parents.append(parent)
     return Tree.build(tokens, parents)
+
+
+def naive_path(tree: Tree, node: int) -> list[int]:
+    """Ancestors of a node, root first, itself last."""
+    path: list[int] = []
+    while node != -1:
+        path.insert(0, node)
+        node = tree.parents[node]
+    return path
+
+
+def paths_of(tree: Tree) -> list[tuple[int, ...]]:
+    """All accepted paths that a tree allows: one per node."""
+    return [tuple(naive_path(tree, node)) for node in range(len(tree))]

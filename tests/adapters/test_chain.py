@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from models.mtp import mtp_build as build
 from support.chosen import chosen_backend
-from support.failing import FailingBackend, InjectedError
 from support.texts import Text
 
 from specla.adapters.base import create_adapter
@@ -24,6 +23,7 @@ from specla.binding import bind
 from specla.core.sampling import SamplingParams
 from specla.engine import Session
 from specla.errors import CapacityError, LifecycleError, OptionError
+from specla.fuzz.failing import FailingBackend, InjectedError
 from specla.models.load import bundled_model, open_model
 from specla.models.qwen35.target import Qwen35Target, TargetOptions
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from engine.test_engine import GREEDY, PROMPT, Oracle
-from support.failing import KERNELS, FailingBackend, InjectedError
 from support.interrupts import interrupted
 from support.plain import plain_run
 from support.tiny import tiny_target
@@ -17,6 +16,7 @@ from specla.core import lifecycle
 from specla.core.lifecycle import Phase
 from specla.engine import Request, Session
 from specla.errors import BrokenSequenceError
+from specla.fuzz.failing import KERNELS, FailingBackend, InjectedError
 from specla.models import store
 from specla.models.qwen35.target import Qwen35Target
 from specla.verification import (

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.driver import Driver, Failure, Text
-from support.failing import KERNELS, TRANSFERS, InjectedError
 from support.interrupts import interrupted
-from support.plain import difference
 from support.setup import make_driver
 
 from specla.core import lifecycle
 from specla.core.lifecycle import Phase
 from specla.core.topology import Tree
+from specla.fuzz.failing import KERNELS, TRANSFERS, InjectedError
+from specla.fuzz.lifecycle.driver import Driver, Failure, Text
+from specla.fuzz.plain import difference
 from specla.models import pages, store
 
 pytestmark = pytest.mark.usefixtures("backend_name")

@@ -7,13 +7,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from support.chosen import computing_on
-from support.driver import Driver, Failure, Saved, Text
 from support.forests import paths_of, random_tree
 from support.setup import make_driver
 from support.tiny import VOCAB
 
 from specla.core.lifecycle import Phase
 from specla.core.topology import Tree
+from specla.fuzz.lifecycle.driver import Driver, Failure, Saved, Text
 
 LONGEST = 140  # of a context of 160
 seeds = st.integers(0, 2**32 - 1)

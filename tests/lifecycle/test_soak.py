@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 from support.chosen import reference
-from support.driver import Driver, Failure, Text
 from support.forests import paths_of, random_tree
-from support.plain import difference, fresh
 from support.setup import make_driver
 from support.tiny import VOCAB, tiny_target
 
 from specla.core.lifecycle import Phase
+from specla.fuzz.lifecycle.driver import Driver, Failure, Text
+from specla.fuzz.plain import difference, fresh
 
 pytestmark = pytest.mark.usefixtures("backend_name")
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from support.chosen import reference
-from support.plain import PlainDecoder, difference, same
 from support.tiny import VOCAB, tiny_target
 
 from specla.core.lifecycle import Phase
 from specla.core.topology import Tree
 from specla.errors import CapacityError, LifecycleError, OptionError, SpeclaError, TopologyError
+from specla.fuzz.plain import PlainDecoder, difference, same
 from specla.models.qwen35.target import Qwen35Target
 
 pytestmark = pytest.mark.usefixtures("backend_name")

@@ -1,14 +1,8 @@
-"""Plain decoding as an oracle: one sequence, one token at a time, never a tree.
-
-To save time, what a token list leads to is remembered, and a longer list goes on from its own
-prefix: the arrays are copied by hand, without fork, snapshot or restore.
-"""
+"""Plain decoding, remembered from test to test."""
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -17,101 +11,9 @@ from specla.core.sampling import Sampler
 from specla.models.qwen35.target import Qwen35Target
 
 
-@dataclass(frozen=True)
-class Record:
-    """What plain decoding has after a list of tokens. logits: None for the empty list."""
-
-    arrays: dict[str, np.ndarray]
-    logits: np.ndarray | None
-    features: np.ndarray | None
-
-
-class PlainDecoder:
-    """Wraps a target of its own (one slot)."""
-
-    def __init__(self, target: Qwen35Target) -> None:
-        self.target = target
-        self.sequence = target.open()
-        self._known: dict[tuple[int, ...], Record] = {(): self._record(None)}
-        self._at: tuple[int, ...] = ()
-
-    def after(self, tokens: tuple[int, ...]) -> Record:
-        """State arrays and logits after plain decoding of ``tokens``."""
-        known = len(tokens)
-        while tokens[:known] not in self._known:
-            known -= 1
-        for n in range(known, len(tokens)):
-            self._load(tokens[:n])
-            result = self.target.prefill([(self.sequence, tokens[n : n + 1])], logits=True)
-            self._at = tokens[: n + 1]
-            self._known[self._at] = self._record(self.target.logits(result, 0))
-        return self._known[tokens]
-
-    def forget(self, keep: list[tuple[int, ...]]) -> None:
-        """Drop all records but those of ``keep``."""
-        wanted = {(), *keep}
-        self._known = {k: v for k, v in self._known.items() if k in wanted}
-
-    def _record(self, logits: np.ndarray | None) -> Record:
-        features = None
-        if self.target.options.features:
-            length = self.sequence.length
-            features = np.array(self.target.features(self.sequence, 0, length))
-        return Record(self.target.state_arrays(self.sequence), logits, features)
-
-    def _load(self, tokens: tuple[int, ...]) -> None:
-        if self._at == tokens:
-            return
-        arrays, pool, kv = self._known[tokens].arrays, *_pools(self.target)
-        pool.state[self.sequence.slot] = arrays["state"]
-        pool.window[self.sequence.slot] = arrays["window"]
-        for name, cache in (("key", kv.key), ("value", kv.value)):
-            for start in range(0, len(tokens), 64):
-                page = self.sequence.pages[start // 64]
-                rows = arrays[name][:, start : start + 64]
-                cache[:, page, : rows.shape[1]] = rows
-        features = self._known[tokens].features
-        if features is not None:
-            self.target.store.features.rows[self.sequence.slot, : len(tokens)] = features
-        self.sequence.ledger.length = len(tokens)
-        self._at = tokens
-
-
-def _pools(target: Qwen35Target) -> tuple[Any, Any]:
-    return target.store.recurrent, target.store.kv
-
-
 @functools.cache
 def plain_run(
     target: Qwen35Target, prompt: tuple[int, ...], count: int, sampler: Sampler
 ) -> tuple[Trace, dict[str, np.ndarray]]:
     """``specla.check.plain_decode``, once per setting; nobody may change what it returns."""
     return plain_decode(target, prompt, count, sampler)
-
-
-def fresh(target: Qwen35Target, tokens: tuple[int, ...]) -> dict[str, np.ndarray]:
-    """State arrays of a new sequence that prefilled ``tokens`` one by one, without any memory."""
-    sequence = target.open()
-    for token in tokens:
-        target.prefill([(sequence, (token,))])
-    arrays = target.state_arrays(sequence)
-    target.close(sequence)
-    return arrays
-
-
-def same(found: np.ndarray, wanted: np.ndarray) -> bool:
-    """Equality of dtype, shape and bytes."""
-    return (
-        found.dtype == wanted.dtype
-        and found.shape == wanted.shape
-        and found.tobytes() == wanted.tobytes()
-    )
-
-
-def difference(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> str:
-    """Names of the arrays that differ, with how much; empty when all bytes agree."""
-    bad = []
-    for name, array in wanted.items():
-        if not same(found[name], array):
-            bad.append(f"{name} {found[name].shape} {found[name].dtype} vs {array.shape}")
-    return ", ".join(bad)

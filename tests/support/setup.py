@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from support.chosen import chosen_backend, reference
-from support.driver import Driver
-from support.failing import FailingBackend
-from support.plain import PlainDecoder
 from support.tiny import tiny_target
+
+from specla.fuzz.failing import FailingBackend
+from specla.fuzz.lifecycle.driver import Driver
+from specla.fuzz.plain import PlainDecoder
 
 _plain: dict[str, PlainDecoder] = {}
 

@@ -8,9 +8,9 @@ import pytest
 from support.arrays import equal
 from support.chosen import chosen_backend
 from support.drafters import bound, prefilled, write_drafter
-from support.failing import KERNELS, TRANSFERS, FailingBackend, InjectedError
 from support.tiny import VOCAB, tiny_target
 
+from specla.fuzz.failing import KERNELS, TRANSFERS, FailingBackend, InjectedError
 from specla.models.dflash.block import BlockDraft
 
 TEXT = [i * 7 % (VOCAB - 1) for i in range(60)]

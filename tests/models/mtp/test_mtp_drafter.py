@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from models.mtp import mtp_build as build
 from models.mtp.mtp_oracle import drafted, norm
 from support.chosen import chosen_backend, reference
-from support.failing import FailingBackend, InjectedError
 from support.texts import Text
 
 from specla.errors import CapacityError
+from specla.fuzz.failing import FailingBackend, InjectedError
 from specla.models.load import open_model
 from specla.models.mtp.drafter import MtpDrafter, MtpGuess
 from specla.models.mtp.weights import read_own_mtp

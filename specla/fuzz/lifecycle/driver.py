@@ -13,15 +13,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from support.failing import FOLDS, KERNELS, FailingBackend, InjectedError
-from support.forests import naive_path
-from support.plain import PlainDecoder, difference, same
 
 from specla.core.lifecycle import Phase
 from specla.core.topology import Tree
 from specla.errors import BrokenSequenceError, CapacityError, LifecycleError
+from specla.fuzz.failing import FOLDS, KERNELS, FailingBackend, InjectedError
+from specla.fuzz.plain import PlainDecoder, difference, same
 from specla.models.qwen35.target import Qwen35Target
-from specla.models.store import Sequence, Snapshot
+from specla.models.sequence import Sequence
+from specla.models.store import Snapshot
+from specla.testing.forests import naive_path
 
 _WINDOW = ("conv_verify", "fold_window")
 

@@ -1,0 +1,1 @@
+"""Fuzzing of rollback: machines that play any order of operations and compare every byte."""

@@ -1,0 +1,1 @@
+"""Any order of the operations of several sequences, and what they must leave."""
