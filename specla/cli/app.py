@@ -19,6 +19,7 @@ COMMANDS = {
     "adapters": "List the adapters that can propose tokens.",
     "backends": "List the backends that can compute, and with what.",
     "warmup": "Compile the CPU backend's kernels now, so that later runs start at once.",
+    "fuzz": "Play random orders of operations and compare every byte with plain decoding.",
 }
 """Name -> help of the list; the command itself is ``specla.cli.NAME.command``."""
 

@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from specla.models.qwen35.target import Qwen35Target, Verified
+from specla.testing.arrays import difference_of
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,9 @@ def same(found: np.ndarray, wanted: np.ndarray) -> bool:
 
 
 def difference(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> str:
-    """Names of the arrays that differ, with how much; empty when all bytes agree."""
+    """Which arrays differ, and where; empty when all bytes agree."""
     bad = []
     for name, array in wanted.items():
         if not same(found[name], array):
-            bad.append(f"{name} {found[name].shape} {found[name].dtype} vs {array.shape}")
+            bad.append(f"{name} {difference_of(found[name], array)}")
     return ", ".join(bad)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -68,3 +69,24 @@ def equal(found: Array, wanted: Array) -> bool:
         return bool(np.array_equal(found, wanted))
     both = np.isnan(found) & np.isnan(wanted)
     return np.where(both, 0, found).tobytes() == np.where(both, 0, wanted).tobytes()
+
+
+def difference_of(found: Array, wanted: Array) -> str:
+    """Where two arrays that are not equal differ, in words."""
+    if found.dtype != wanted.dtype or found.shape != wanted.shape:
+        return f"{found.dtype} {list(found.shape)} instead of {wanted.dtype} {list(wanted.shape)}"
+    differ = _words(found) != _words(wanted)
+    if found.dtype.kind == "f":
+        differ &= ~(np.isnan(found) & np.isnan(wanted))
+    places = np.argwhere(differ)
+    first: Sequence[int] = tuple(int(i) for i in places[0])
+    one, other = found[tuple(first)], wanted[tuple(first)]
+    text = f"{one!r} instead of {other!r} at {list(first)}, {len(places)} of {found.size} differ"
+    lowest = found.dtype.kind == "i" and one == np.iinfo(found.dtype).min
+    return text + ("; it looks as if it was never written" if lowest or np.isnan(one) else "")
+
+
+def _words(array: Array) -> Array:
+    if array.dtype.kind != "f":
+        return array
+    return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")

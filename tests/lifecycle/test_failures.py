@@ -14,7 +14,8 @@ from specla.core import lifecycle
 from specla.core.lifecycle import Phase
 from specla.core.topology import Tree
 from specla.fuzz.failing import KERNELS, TRANSFERS, InjectedError
-from specla.fuzz.lifecycle.driver import Driver, Failure, Text
+from specla.fuzz.lifecycle.driver import Driver
+from specla.fuzz.lifecycle.texts import Failure, Text
 from specla.fuzz.plain import difference
 from specla.models import pages, store
 

@@ -12,7 +12,8 @@ from support.setup import make_driver
 from support.tiny import VOCAB, tiny_target
 
 from specla.core.lifecycle import Phase
-from specla.fuzz.lifecycle.driver import Driver, Failure, Text
+from specla.fuzz.lifecycle.driver import Driver
+from specla.fuzz.lifecycle.texts import Failure, Text
 from specla.fuzz.plain import difference, fresh
 
 pytestmark = pytest.mark.usefixtures("backend_name")

@@ -24,4 +24,4 @@ def make_driver(seed: int = 0, **options: Any) -> Driver:
         _plain[key] = PlainDecoder(
             tiny_target(seed, backend=reference(), **(options | {"slots": 1}))
         )
-    return Driver(target, backend, _plain[key])
+    return Driver(target, backend, _plain[key], lambda result: backend.download(result.logits))

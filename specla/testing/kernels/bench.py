@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from specla.backends.base import Backend
 from specla.core.plan import Plan, map_arrays
-from specla.testing.arrays import MOODS, Array, equal, filled, values
+from specla.testing.arrays import MOODS, Array, difference_of, equal, filled, values
 from specla.testing.errors import ConformanceError
 
 T = TypeVar("T")
@@ -144,7 +144,7 @@ def _compare(name: str, where: str, tested: Bench, reference: Bench) -> None:
             raise ConformanceError(
                 name,
                 expected=f"the reference's bytes in {output!r}, {where}",
-                found=_difference(found[output], array),
+                found=difference_of(found[output], array),
                 remedy=f"See Backend.{name} in specla/backends/base.py and docs/arithmetic.md, "
                 "which fix every operation and its order.",
             )
@@ -156,23 +156,3 @@ def _compare(name: str, where: str, tested: Bench, reference: Bench) -> None:
             found=f"that {', '.join(map(repr, changed))} changed",
             remedy="Write to the out arguments only.",
         )
-
-
-def _difference(found: Array, wanted: Array) -> str:
-    if found.dtype != wanted.dtype or found.shape != wanted.shape:
-        return f"{found.dtype} {list(found.shape)} instead of {wanted.dtype} {list(wanted.shape)}"
-    differ = _words(found) != _words(wanted)
-    if found.dtype.kind == "f":
-        differ &= ~(np.isnan(found) & np.isnan(wanted))
-    places = np.argwhere(differ)
-    first: Sequence[int] = tuple(int(i) for i in places[0])
-    one, other = found[tuple(first)], wanted[tuple(first)]
-    text = f"{one!r} instead of {other!r} at {list(first)}, {len(places)} of {found.size} differ"
-    lowest = found.dtype.kind == "i" and one == np.iinfo(found.dtype).min
-    return text + ("; it looks as if it was never written" if lowest or np.isnan(one) else "")
-
-
-def _words(array: Array) -> Array:
-    if array.dtype.kind != "f":
-        return array
-    return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")

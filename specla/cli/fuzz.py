@@ -1,0 +1,133 @@
+"""`specla fuzz`: play random orders of operations and compare every byte with plain decoding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from specla.cli.outcome import DifferenceError
+from specla.errors import OptionError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from specla.cli.progress import Row
+    from specla.fuzz.campaign import Campaign, Outcome
+    from specla.fuzz.log import Log
+
+LONGEST = 60 * 24 * 365.0
+
+
+@click.command("fuzz", context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--backend", default="auto", show_default=True, metavar="NAME")
+@click.option("--level", default="kernels", show_default=True, help="kernels, engine or model.")
+@click.option("--minutes", type=float, metavar="M", help="Stop after this time.  [default: 1]")
+@click.option("--rounds", type=int, metavar="R", help="Stop after so many rounds of verification.")
+@click.option("--seed", type=int, default=0, show_default=True, metavar="S")
+@click.option("--save", default=".", show_default=True, metavar="DIR", help="For what is found.")
+@click.option("--no-shrink", is_flag=True, help="Save what is found as it is, not the smallest.")
+@click.option("--quiet", is_flag=True, help="Nothing on standard error but errors.")
+def command(
+    backend: str,
+    level: str,
+    minutes: float | None,
+    rounds: int | None,
+    seed: int,
+    save: str,
+    no_shrink: bool,
+    quiet: bool,
+) -> None:
+    """Play any order of operations on several sequences, with injected failures, and compare
+    outputs and all state with plain decoding, byte for byte.
+
+    The same seed plays the same. At a difference the smallest case is saved as a Python script,
+    and the exit code is 1.
+    """
+    from pathlib import Path
+
+    from specla.backends import best_backend
+    from specla.cli.progress import reporter
+
+    _need_hypothesis()
+    from specla.fuzz.campaign import Campaign, run
+
+    if backend == "auto":
+        backend, _ = best_backend()
+    campaign = Campaign(level, backend, seed, _minutes(minutes, rounds), rounds, not no_shrink)
+    _check(campaign)
+    show = reporter(quiet=quiet)
+    with show.step(f"fuzzing {backend}, {level}", "s") as advance:
+        total = round(60 * campaign.minutes) if campaign.minutes is not None else 0
+
+        def tell(log: Log, kinds: int, seconds: float) -> None:
+            advance(round(seconds), total, _line(log, kinds))
+
+        outcome = run(campaign, tell)
+    show.rows(_rows(outcome))
+    if outcome.error is not None:
+        raise DifferenceError(_found(campaign, outcome, Path(save)))
+
+
+def _need_hypothesis() -> None:
+    try:
+        import hypothesis  # noqa: F401
+    except ImportError:
+        raise OptionError(
+            "specla fuzz needs the package hypothesis; install it with: pip install 'specla[fuzz]'"
+        ) from None
+
+
+def _minutes(minutes: float | None, rounds: int | None) -> float | None:
+    return 1.0 if minutes is None and rounds is None else minutes
+
+
+def _check(campaign: Campaign) -> None:
+    """Everything that can be wrong, before anything is loaded."""
+    from specla.binding import naming
+    from specla.fuzz.computing import computing
+    from specla.fuzz.levels import level_of
+
+    if campaign.minutes is not None and not 0 < campaign.minutes <= LONGEST:
+        raise OptionError(f"--minutes is {campaign.minutes:g}; it must be above 0, a year at most")
+    if campaign.rounds is not None and campaign.rounds < 1:
+        raise OptionError(f"--rounds is {campaign.rounds}; it must be 1 or more")
+    if campaign.seed < 0:
+        raise OptionError(f"--seed is {campaign.seed}; it must be 0 or more")
+    level_of(campaign.level)
+    with naming("backend", campaign.backend):
+        computing(campaign.backend)
+
+
+def _line(log: Log, kinds: int) -> str:
+    return (
+        f"{log.rounds:,} rounds, {log.operations:,} operations, {len(log.pairs)} of {kinds**2} "
+        f"pairs of operations"
+    )
+
+
+def _rows(outcome: Outcome) -> list[Row]:
+    log = outcome.log
+    return [
+        ("examples", f"{log.examples:,}"),
+        ("rounds", f"{log.rounds:,}"),
+        ("operations", f"{log.operations:,} of {len(log.kinds)} kinds, {outcome.kinds} in all"),
+        ("pairs", f"{len(log.pairs)} of {outcome.kinds**2}"),
+        ("time", f"{outcome.seconds:.1f} s"),
+        ("found", "no difference" if outcome.error is None else "a difference"),
+    ]
+
+
+def _found(campaign: Campaign, outcome: Outcome, folder: Path) -> str:
+    """Save the case; the line that says so."""
+    from specla.fuzz.script import save, script
+
+    error: Any = outcome.error
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    if outcome.case is None:
+        return text
+    by = f"specla fuzz --level {campaign.level} --backend {campaign.backend} --seed {campaign.seed}"
+    name = f"specla-fuzz-{campaign.level}-{campaign.backend}-{campaign.seed}"
+    path = save(script(outcome.case, campaign.backend, by, text), folder, name)
+    n = len(outcome.case.operations)
+    return f"{text} ({n} operations; play them again with: python {path})"

@@ -1,0 +1,108 @@
+"""A run of the fuzzer: examples of a level's machines in turns, until time or rounds are over."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.reporting import with_reporter
+from hypothesis.stateful import run_state_machine_as_test
+
+from specla.fuzz.levels import level_of
+from specla.fuzz.log import Case, Log
+from specla.fuzz.machine import FuzzMachine
+
+STEPS = 30
+"""Operations of one example."""
+EXAMPLES = 10
+"""Of one machine before the next one has its turn; the first of them is always a trivial one."""
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """What to fuzz and for how long; it ends with the first of both limits, between two batches.
+
+    minutes, rounds: None for no limit.  shrink: look for the smallest case when one is found.
+    """
+
+    level: str
+    backend: str
+    seed: int = 0
+    minutes: float | None = 1.0
+    rounds: int | None = None
+    shrink: bool = True
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """kinds: of operations that the level can play.  case, error: what was found, or None."""
+
+    log: Log
+    kinds: int
+    seconds: float
+    case: Case | None = None
+    error: BaseException | None = None
+
+
+def run(campaign: Campaign, report: Callable[[Log, int, float], None]) -> Outcome:
+    """Fuzz. report: told (log, kinds of operations, seconds) from time to time.
+
+    Raises OptionError for an unknown level.
+    """
+    level = level_of(campaign.level)
+    machines = level.machines()
+    log, start = Log(), monotonic()
+    kinds = len({kind for machine in machines for kind in machine.operations})
+
+    def outcome(error: BaseException | None = None) -> Outcome:
+        return Outcome(log, kinds, monotonic() - start, log.failing if error else None, error)
+
+    def tell() -> None:
+        report(log, kinds, monotonic() - start)
+
+    for batch in itertools.count():
+        machine = machines[batch % len(machines)]
+        try:
+            _play(machine, campaign, batch, log, tell)
+        except Exception as error:
+            return outcome(error)
+        tell()
+        over = campaign.minutes is not None and monotonic() - start >= 60 * campaign.minutes
+        if over or (campaign.rounds is not None and log.rounds >= campaign.rounds):
+            break
+    return outcome()
+
+
+def _play(
+    machine: type[FuzzMachine],
+    campaign: Campaign,
+    batch: int,
+    log: Log,
+    tell: Callable[[], None],
+) -> None:
+    """One batch of examples. Raises what an example raised."""
+
+    class Bound(machine):  # type: ignore[misc, valid-type]
+        def teardown(self) -> None:
+            super().teardown()
+            tell()
+
+    Bound.__name__ = Bound.__qualname__ = machine.__name__
+    Bound.backend, Bound.log = campaign.backend, log
+    phases = (Phase.generate, Phase.shrink) if campaign.shrink else (Phase.generate,)
+    with with_reporter(lambda _: None):
+        run_state_machine_as_test(
+            seed(campaign.seed * 1_000_003 + batch)(Bound),
+            settings=settings(
+                max_examples=EXAMPLES,
+                stateful_step_count=STEPS,
+                phases=phases,
+                database=None,
+                deadline=None,
+                report_multiple_bugs=False,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )

@@ -1,0 +1,1 @@
+"""Recurrent layers, attention and their state, without a model around them."""

@@ -1,0 +1,52 @@
+"""What a run of the fuzzer has played so far, and how much of what there is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from specla.fuzz.world import Operation, Setup
+
+
+@dataclass(frozen=True)
+class Case:
+    """A setup and what was played on it."""
+
+    setup: Setup
+    operations: tuple[Operation, ...]
+
+
+@dataclass
+class Log:
+    """Counts over all examples. pairs: kinds of operations that followed one another.
+
+    failing: the last case that ended with an error; Hypothesis plays the smallest one last.
+    """
+
+    examples: int = 0
+    rounds: int = 0
+    operations: int = 0
+    kinds: set[str] = field(default_factory=set)
+    pairs: set[tuple[str, str]] = field(default_factory=set)
+    failing: Case | None = None
+    _setup: Setup | None = None
+    _played: list[Operation] = field(default_factory=list)
+
+    def begin(self, setup: Setup) -> None:
+        """An example starts."""
+        self.examples += 1
+        self._setup, self._played = setup, []
+
+    def played(self, operation: Operation) -> None:
+        """An operation is about to be played."""
+        kind = type(operation).__name__
+        if self._played:
+            self.pairs.add((type(self._played[-1]).__name__, kind))
+        self._played.append(operation)
+        self.kinds.add(kind)
+        self.operations += 1
+        self.rounds += operation.rounds
+
+    def failed(self) -> None:
+        """What was played last ended with an error."""
+        if self._setup is not None:
+            self.failing = Case(self._setup, tuple(self._played))
