@@ -24,6 +24,7 @@ LONGEST = 60 * 24 * 365.0
 @click.option("--level", default="kernels", show_default=True, help="kernels, engine or model.")
 @click.option("--minutes", type=float, metavar="M", help="Stop after this time.  [default: 1]")
 @click.option("--rounds", type=int, metavar="R", help="Stop after so many rounds of verification.")
+@click.option("--short", is_flag=True, help="As many rounds as specla's own tests: about 20 s.")
 @click.option("--seed", type=int, default=0, show_default=True, metavar="S")
 @click.option("--save", default=".", show_default=True, metavar="DIR", help="For what is found.")
 @click.option("--no-shrink", is_flag=True, help="Save what is found as it is, not the smallest.")
@@ -33,6 +34,7 @@ def command(
     level: str,
     minutes: float | None,
     rounds: int | None,
+    short: bool,
     seed: int,
     save: str,
     no_shrink: bool,
@@ -51,11 +53,15 @@ def command(
 
     _need_hypothesis()
     from specla.fuzz.campaign import Campaign, run
+    from specla.fuzz.levels import level_of
 
     if backend == "auto":
         backend, _ = best_backend()
+    if short:
+        rounds = level_of(level).short if rounds is None else rounds
     campaign = Campaign(level, backend, seed, _minutes(minutes, rounds), rounds, not no_shrink)
     _check(campaign)
+    _check_folder(Path(save))
     show = reporter(quiet=quiet)
     with show.step(f"fuzzing {backend}, {level}", "s") as advance:
         total = round(60 * campaign.minutes) if campaign.minutes is not None else 0
@@ -97,6 +103,17 @@ def _check(campaign: Campaign) -> None:
     level_of(campaign.level)
     with naming("backend", campaign.backend):
         computing(campaign.backend)
+
+
+def _check_folder(folder: Path) -> None:
+    """A find must not be lost: refuse a folder that can't be made or written."""
+    import os
+
+    existing = next(
+        path for path in (folder.absolute(), *folder.absolute().parents) if path.exists()
+    )
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise OptionError(f"--save {folder}: {existing} is no folder that can be written")
 
 
 def _line(log: Log, kinds: int) -> str:

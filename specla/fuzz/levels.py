@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Level:
-    """machines: imports them; they take turns."""
+    """machines: imports them; they take turns.  short: rounds of a short run, about 20 seconds."""
 
     about: str
     machines: Callable[[], tuple[type[FuzzMachine], ...]]
+    short: int
 
 
 def _kernels() -> tuple[type[FuzzMachine], ...]:
@@ -39,9 +40,11 @@ def _model() -> tuple[type[FuzzMachine], ...]:
 
 
 LEVELS = {
-    "kernels": Level("recurrent layers, attention and their state, without a model", _kernels),
-    "engine": Level("a tiny random model, and sessions with hostile adapters", _engine),
-    "model": Level("the bundled model", _model),
+    "kernels": Level(
+        "recurrent layers, attention and their state, without a model", _kernels, 1500
+    ),
+    "engine": Level("a tiny random model, and sessions with hostile adapters", _engine, 600),
+    "model": Level("the bundled model", _model, 200),
 }
 
 

@@ -1,0 +1,79 @@
+"""`specla fuzz`: limits, the rows it shows, what it saves, wrong input."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from specla.backends.numpy import conv
+
+SHORT = ("fuzz", "--backend", "numpy", "--rounds", "10")
+
+
+def test_a_run_without_a_difference(run, tmp_path: Path) -> None:
+    result = run(*SHORT, "--save", tmp_path / "found")
+    assert (result.code, result.out) == (0, "")
+    assert "found: no difference" in result.err
+    assert re.search(r"rounds: \d+", result.err) and re.search(r"pairs: \d+ of 225", result.err)
+    assert not (tmp_path / "found").exists()
+
+
+def test_quiet_is_quiet(run) -> None:
+    assert run(*SHORT, "--quiet").err == ""
+
+
+def test_a_difference_is_saved(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conv, "fold_window", lambda pool, layer, plan: None)
+    options = ("--backend", "numpy", "--rounds", 500, "--seed", 7, "--save", tmp_path / "found")
+    result = run("fuzz", *options)
+    assert result.code == 1
+    last = result.err.splitlines()[-1]
+    path = tmp_path / "found" / "specla-fuzz-kernels-numpy-7-1.py"
+    assert last.startswith("specla: error: FoundError: ") and last.endswith(f"python {path})")
+    small = path.read_text(encoding="utf-8")
+    assert "Found by `specla fuzz --level kernels --backend numpy --seed 7`" in small
+    # as it was found, not the smallest
+    assert run("fuzz", *options, "--no-shrink").code == 1
+    large = path.with_name("specla-fuzz-kernels-numpy-7-2.py").read_text(encoding="utf-8")
+    assert len(large) > len(small)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--level", "kernel"), "unknown level 'kernel'; known: kernels, engine, model"),
+        (("--backend", "gpu"), "unknown backend 'gpu'; known: "),
+        (("--minutes", "0"), "--minutes is 0; it must be above 0"),
+        (("--minutes", "nan"), "--minutes is nan; it must be above 0"),
+        (("--rounds", "0"), "--rounds is 0; it must be 1 or more"),
+        (("--seed", "-1"), "--seed is -1; it must be 0 or more"),
+        (("--minutes", "soon"), "'soon' is not a valid float"),
+    ],
+)
+def test_wrong_input(run, options: tuple[str, ...], message: str) -> None:
+    result = run("fuzz", *options)
+    assert result.code == 2 and result.out == ""
+    (line,) = result.err.splitlines()
+    assert line.startswith("specla: error: ") and message in line
+
+
+def test_a_place_to_save_that_cannot_be_written(
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused before the run, not after hours of it."""
+    (tmp_path / "file").write_text("")
+    result = run(*SHORT, "--save", tmp_path / "file")
+    assert result.code == 2 and "--save" in result.err.splitlines()[-1]
+
+
+def test_without_hypothesis(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "hypothesis", None)
+    result = run(*SHORT)
+    assert result.code == 2
+    assert result.err == (
+        "specla: error: specla fuzz needs the package hypothesis; install it with: "
+        "pip install 'specla[fuzz]'\n"
+    )

@@ -1,0 +1,63 @@
+"""Short runs of the fuzzer with a fixed seed, at each level and on each backend.
+
+What a machine is good for is shown by tests/mutants, which switches planted bugs on.
+"""
+
+from __future__ import annotations
+
+import pytest
+from support.chosen import CPU_BACKENDS
+
+from specla.errors import OptionError
+from specla.fuzz.campaign import Campaign, Outcome, run
+from specla.fuzz.levels import LEVELS
+from specla.fuzz.log import Log
+
+ROUNDS = {"kernels": 250, "engine": 80, "model": 30}
+
+
+def played(campaign: Campaign) -> Outcome:
+    outcome = run(campaign, lambda log, kinds, seconds: None)
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome
+
+
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+@pytest.mark.parametrize("level", LEVELS)
+def test_no_difference(level: str, backend: str) -> None:
+    outcome = played(Campaign(level, backend, seed=1, minutes=None, rounds=ROUNDS[level]))
+    assert outcome.log.rounds >= ROUNDS[level]
+    assert outcome.case is None
+
+
+def test_all_kinds_of_operations_have_their_turn() -> None:
+    outcome = played(Campaign("kernels", "numpy", seed=2, minutes=None, rounds=250))
+    assert len(outcome.log.kinds) == outcome.kinds
+    assert len(outcome.log.pairs) > outcome.kinds**2 / 2
+
+
+def test_a_seed_plays_the_same_twice() -> None:
+    def counts(seed: int) -> tuple[int, int, set[tuple[str, str]]]:
+        log = played(Campaign("kernels", "numpy", seed, minutes=None, rounds=40)).log
+        return log.rounds, log.operations, log.pairs
+
+    assert counts(3) == counts(3)
+    assert counts(3) != counts(4)
+
+
+def test_time_is_a_limit_too() -> None:
+    told: list[int] = []
+
+    def report(log: Log, kinds: int, seconds: float) -> None:
+        told.append(log.rounds)
+
+    outcome = run(Campaign("kernels", "numpy", minutes=1e-6, rounds=10**9), report)
+    # one batch, and a report after each of its examples
+    assert outcome.error is None and outcome.log.examples == len(told) - 1
+    assert told == sorted(told)
+
+
+def test_an_unknown_level_lists_the_known_ones() -> None:
+    with pytest.raises(OptionError, match="unknown level 'kernel'; known: kernels, engine, model"):
+        run(Campaign("kernel", "numpy"), lambda log, kinds, seconds: None)
