@@ -63,11 +63,12 @@ def command(
     _check(campaign)
     _check_folder(Path(save))
     show = reporter(quiet=quiet)
-    with show.step(f"fuzzing {backend}, {level}", "s") as advance:
-        total = round(60 * campaign.minutes) if campaign.minutes is not None else 0
+    timed = campaign.minutes is not None and campaign.rounds is None
+    total = round(60 * (campaign.minutes or 0)) if timed else campaign.rounds or 0
+    with show.step(f"fuzzing {backend}, {level}", "s" if timed else "rounds") as advance:
 
         def tell(log: Log, kinds: int, seconds: float) -> None:
-            advance(round(seconds), total, _line(log, kinds))
+            advance(round(seconds) if timed else log.rounds, total, _line(log, kinds))
 
         outcome = run(campaign, tell)
     show.rows(_rows(outcome))
@@ -117,10 +118,8 @@ def _check_folder(folder: Path) -> None:
 
 
 def _line(log: Log, kinds: int) -> str:
-    return (
-        f"{log.rounds:,} rounds, {log.operations:,} operations, {len(log.pairs)} of {kinds**2} "
-        f"pairs of operations"
-    )
+    counts = f"{log.rounds:,} rounds, {log.operations:,} operations"
+    return f"{counts}, {len(log.pairs)} of {kinds**2} pairs"
 
 
 def _rows(outcome: Outcome) -> list[Row]:

@@ -40,9 +40,7 @@ def _model() -> tuple[type[FuzzMachine], ...]:
 
 
 LEVELS = {
-    "kernels": Level(
-        "recurrent layers, attention and their state, without a model", _kernels, 1500
-    ),
+    "kernels": Level("state and kernels, without a model", _kernels, 1500),
     "engine": Level("a tiny random model, and sessions with hostile adapters", _engine, 600),
     "model": Level("the bundled model", _model, 200),
 }
