@@ -21,6 +21,9 @@ MAX_DEPTH = 16
 MAX_NAMES = 64
 """Most adapters in one expression: more is an accident, too."""
 
+MAX_NAME = 100
+"""Longest name."""
+
 
 @dataclass(frozen=True)
 class Expression:
@@ -77,6 +80,8 @@ class _Parser:
         if name is None or name in "(),":
             found = "its end" if name is None else repr(name)
             raise self.malformed(f"an adapter's name is missing before {found}")
+        if len(name) > MAX_NAME:
+            raise self.malformed(f"{name[:20]!r}... is no adapter's name")
         self._names += 1
         if depth > MAX_DEPTH or self._names > MAX_NAMES:
             raise self.malformed(
@@ -180,7 +185,7 @@ def _per_name(
                 for option in options
             )
             raise OptionError(
-                f"adapter {str(expression)!r} has no option {key!r}; "
+                f"adapter {str(expression)!r} has no option {key[:MAX_NAME]!r}; "
                 f"known: {', '.join(listed) or 'none'}"
             )
         for name in takers:

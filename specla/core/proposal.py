@@ -11,6 +11,8 @@ from typing import Any, overload
 from specla.core.topology import Tree, as_integers
 from specla.errors import ProposalError, TopologyError
 
+_LONGEST_REASON = 300
+
 
 @dataclass(frozen=True)
 class Proposal:
@@ -116,8 +118,19 @@ def to_tree(proposal: Proposal, view: SequenceView, *, vocab_size: int, adapter:
         _check_log_probs(proposal.log_probs, len(tokens))
         up = (-1, *(parent + 1 for parent in parents))
         return Tree.build((view.root, *tokens), up, vocab_size=vocab_size)
-    except (TopologyError, TypeError, ValueError, AttributeError) as error:
-        raise ProposalError(f"adapter {adapter!r} proposed a bad tree: {error}") from error
+    except Exception as error:
+        reason = _reason(error)
+        raise ProposalError(f"adapter {adapter!r} proposed a bad tree: {reason}") from error
+
+
+def _reason(error: Exception) -> str:
+    """One line; with its type where the adapter's own sequences or numbers have raised it."""
+    ours = isinstance(error, (TopologyError, TypeError, ValueError, AttributeError))
+    kind = "" if ours else f"{type(error).__name__}: "
+    try:
+        return kind + " ".join(str(error)[:_LONGEST_REASON].split())
+    except Exception:
+        return f"{kind}(its message can't be shown)"
 
 
 def _check_log_probs(log_probs: Sequence[float] | None, count: int) -> None:

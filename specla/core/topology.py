@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from operator import index
 
 import numpy as np
@@ -44,6 +45,11 @@ def as_integers(values: Iterable[object], what: str) -> tuple[int, ...]:
     return tuple(result)
 
 
+def _at_most(values: Iterable[object], count: int) -> Iterable[object]:
+    """The first ``count`` values; what is no iterable stays what it is, to be complained about."""
+    return islice(values, count) if isinstance(values, Iterable) else values
+
+
 def _shown(value: object) -> str:
     """A value of any kind as part of one short line."""
     return " ".join(repr(value).split())[:80]
@@ -69,14 +75,17 @@ class Tree:
         vocab_size: int = MAX_TOKEN,
     ) -> Tree:
         """Validate and build. Raises TopologyError naming the first bad index and its value."""
-        ids = as_integers(tokens, "tokens")
-        up = as_integers(parents, "parents")
+        # one more than allowed is enough to see that there are too many: it may never end
+        ids = as_integers(_at_most(tokens, max_nodes + 1), "tokens")
+        up = as_integers(_at_most(parents, max_nodes + 1), "parents")
         if len(ids) != len(up):
             raise TopologyError(f"{len(ids)} tokens but {len(up)} parents; give one per node")
         if not ids:
             raise TopologyError("a tree needs at least its root; got no nodes")
         if len(ids) > max_nodes:
-            raise TopologyError(f"a tree of {len(ids)} nodes; at most {max_nodes} are allowed")
+            raise TopologyError(
+                f"a tree of {len(ids)} nodes or more; at most {max_nodes} are allowed"
+            )
         if up[0] != -1:
             raise TopologyError(f"parents[0] is {up[0]}; the root's parent must be -1")
         seen: dict[tuple[int, int], int] = {}
@@ -146,7 +155,7 @@ class Tree:
 
         Raises TopologyError naming the first bad index.
         """
-        nodes = as_integers(path, "path")
+        nodes = as_integers(_at_most(path, len(self) + 1), "path")
         if not nodes:
             raise TopologyError("the accepted path is empty; it starts with the root, node 0")
         previous = -1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from specla.models.dflash.config import MAX_LAYERS
 from specla.models.dflash.keys import ARCHITECTURES, Dialect
 from specla.models.gguf.text import fail, quoted
 
@@ -68,7 +69,8 @@ class DrafterReport:
 
 def is_drafter(gguf: GgufFile) -> bool:
     """Whether a file is a block drafter, by its architecture."""
-    return gguf.metadata.get("general.architecture") in ARCHITECTURES
+    found = gguf.metadata.get("general.architecture")
+    return isinstance(found, str) and found in ARCHITECTURES
 
 
 def describe_drafter(gguf: GgufFile) -> DrafterReport:
@@ -78,7 +80,7 @@ def describe_drafter(gguf: GgufFile) -> DrafterReport:
     # lucebox puts the drafter's own keys below `dflash.`
     own = f"{arch}." if by_llama_cpp else f"{arch}.dflash."
     d_model = keys.get_int(f"{arch}.embedding_length", low=1)
-    n_layers = keys.get_int(f"{arch}.block_count", low=1)
+    n_layers = keys.get_int(f"{arch}.block_count", low=1, high=MAX_LAYERS)
     n_heads = keys.get_int(f"{arch}.attention.head_count", low=1)
     markov, selector = _shape(gguf, _W1), _shape(gguf, _SELECTOR)
     table = gguf.tensors.get("d2t")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specla.backends.base import Backend
+from specla.errors import CapacityError
 from specla.models.qwen35.config import Qwen35Config
 from specla.models.qwen35.target import Qwen35Target, TargetOptions
 from specla.models.qwen35.weights import Qwen35Weights
@@ -58,8 +59,17 @@ class ModelFile:
         return sum(tensor.n_bytes for tensor in self.gguf.tensors.values())
 
     def target(self, backend: Backend, options: TargetOptions) -> Qwen35Target:
-        """Load the weights onto a backend and make room for sequences."""
-        return Qwen35Target(self.weights, backend, options)
+        """Load the weights onto a backend and make room for sequences.
+
+        Raises CapacityError where the memory doesn't suffice.
+        """
+        try:
+            return Qwen35Target(self.weights, backend, options)
+        except MemoryError:
+            raise CapacityError(
+                f"{self.path}: there is no memory for {options.slots} sequences of "
+                f"{options.context} positions with trees of {options.max_nodes} nodes; lower them"
+            ) from None
 
 
 def open_model(path: str | Path) -> ModelFile:

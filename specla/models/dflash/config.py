@@ -15,9 +15,11 @@ from specla.models.gguf import GgufFile
 from specla.models.gguf.text import quoted
 
 # Far above any published drafter; they keep out damaged files that ask for terabytes.
-_MAX_LAYERS, _MAX_WIDTH, _MAX_FFN, _MAX_HEADS, _MAX_HEAD = 1024, 1 << 17, 1 << 19, 1024, 1024
+MAX_LAYERS, _MAX_WIDTH, _MAX_FFN, _MAX_HEADS, _MAX_HEAD = 1024, 1 << 17, 1 << 19, 1024, 1024
 _MAX_FEATURES, _MAX_WINDOW, _MAX_TOKEN = 256, 1 << 30, 1 << 22
 _MAX_TAPS, _MAX_RANK, _MAX_TOP_K = 64, 1 << 14, 1 << 10
+# Outside of these, angles or cosines are no finite numbers, or all the same.
+_BASES, _FACTORS, _TURNS = (1e-3, 1e18), (1e-3, 1e6), (1e-6, 1e6)
 MAX_BLOCK = 32
 DEFAULT_BLOCK, DEFAULT_EPS, DEFAULT_MASK = 16, 1e-6, 248070
 
@@ -89,7 +91,7 @@ def read_config(gguf: GgufFile) -> DraftConfig:
     """
     keys = DraftKeys(gguf)
     keys.refuse_extras()
-    n_layers = keys.size("block_count", _MAX_LAYERS)
+    n_layers = keys.size("block_count", MAX_LAYERS)
     n_heads = keys.size("attention.head_count", _MAX_HEADS)
     n_kv_heads = keys.size("attention.head_count_kv", _MAX_HEADS)
     if n_heads % n_kv_heads:
@@ -143,7 +145,7 @@ def _eps(keys: DraftKeys) -> float:
     eps = keys.metadata.get_float(key)
     if eps <= 0:
         keys.metadata.reject(key, f"is {eps}; it must be positive")
-    return eps
+    return keys.metadata.get_float(key, low=1e-30, high=1.0)
 
 
 def _rope(keys: DraftKeys, head_dim: int) -> Rope:
@@ -161,6 +163,8 @@ def _rope(keys: DraftKeys, head_dim: int) -> Rope:
         keys.note(f"metadata {keys.full('rope.freq_base')} is missing; the target's base taken")
     elif base <= 0:
         keys.reject("rope.freq_base", f"is {base}; it must be positive")
+    else:
+        keys.within("rope.freq_base", _BASES)
     scaling = _scaling(keys)
     if scaling is not None and scaling.original_context is not None and base == 1.0:
         keys.reject("rope.freq_base", "is 1, from which YaRN can't be computed")
@@ -173,6 +177,7 @@ def _scaling(keys: DraftKeys) -> Scaling | None:
     kind = keys.metadata.get_str(full("rope.scaling.type"), "linear")
     factor = get(full("rope.scaling.factor"), get(full("rope.scale_linear"), 1.0)) or 1.0
     attention = get(full("rope.scaling.attn_factor"), 1.0)
+    keys.within("rope.scaling.attn_factor", _FACTORS)
     if kind == "none" or (kind == "linear" and factor == 1.0):
         return None if attention == 1.0 else Scaling(1.0, attention=attention)
     if kind not in ("linear", "yarn"):
@@ -181,6 +186,8 @@ def _scaling(keys: DraftKeys) -> Scaling | None:
         )
     if factor <= 0:
         keys.reject("rope.scaling.factor", f"is {factor}; it must be positive")
+    for key in ("rope.scaling.factor", "rope.scale_linear"):
+        keys.within(key, _FACTORS, unset=0.0)
     if kind == "linear":
         return Scaling(factor, attention=attention)
     for key in ("rope.scaling.yarn_log_multiplier", "rope.scaling.yarn_attn_factor"):
@@ -189,6 +196,8 @@ def _scaling(keys: DraftKeys) -> Scaling | None:
     for key, default in (("beta_fast", 32.0), ("beta_slow", 1.0)):
         if get(full(f"rope.scaling.yarn_{key}"), default) <= 0:
             keys.reject(f"rope.scaling.yarn_{key}", "must be positive")
+        keys.within(f"rope.scaling.yarn_{key}", _TURNS)
+    keys.within("rope.scaling.yarn_ext_factor", (-1e6, 1e6))
     return Scaling(
         factor,
         original_context=keys.metadata.get_int(
@@ -208,7 +217,7 @@ def _target_layers(keys: DraftKeys) -> tuple[int, ...]:
     if not 1 <= len(layers) <= _MAX_FEATURES:
         keys.metadata.reject(key, f"names {len(layers)} layers; 1 to {_MAX_FEATURES} are possible")
     for layer in layers:
-        if not 0 <= layer < _MAX_LAYERS:
+        if not 0 <= layer < MAX_LAYERS:
             why = "counts from 1 (the layer whose input is taken)" if shifted else "counts from 0"
             keys.metadata.reject(key, f"holds {layer + shifted}; it {why}")
     if len(set(layers)) != len(layers):

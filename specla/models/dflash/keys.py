@@ -59,6 +59,12 @@ class DraftKeys:
     def size(self, key: str, high: int) -> int:
         return self.metadata.get_int(self.full(key), low=1, high=high)
 
+    def within(self, key: str, bounds: tuple[float, float], *, unset: float | None = None) -> None:
+        """Raise FileFormatError for a number out of bounds, unless it is missing or `unset`."""
+        low, high = bounds
+        if self.metadata.get_float(self.full(key), unset) != unset:
+            self.metadata.get_float(self.full(key), low=low, high=high)
+
     def note(self, what: str) -> None:
         self.notes.append(f"{shown_path(self.metadata.path)}: {what}")
 

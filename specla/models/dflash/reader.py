@@ -9,7 +9,7 @@ from specla.backends.weights import WeightSource
 from specla.errors import UnsupportedModelError
 from specla.models.gguf import GgufFile
 from specla.models.gguf.text import fail, quoted, shown_path
-from specla.models.qwen35.weights import TensorReader
+from specla.models.qwen35.weights import TensorReader, check_plain
 
 Float32 = npt.NDArray[np.float32]
 
@@ -42,9 +42,11 @@ class DraftReader(TensorReader):
         return self.matrix(name, found.rows, found.cols if cols is None else cols)
 
     def cube(self, name: str, shape: tuple[int, int, int]) -> Float32:
-        """A small array as finite float32 of a shape."""
+        """A small array as finite float32 of a shape. Raises as :meth:`table`."""
         self._known.add(name)
-        return np.asarray(self._finite(self._checked(name, shape)), np.float32).reshape(shape)
+        source = self._checked(name, shape)
+        check_plain(source)
+        return np.asarray(self._finite(source), np.float32).reshape(shape)
 
     def integers(self, name: str) -> npt.NDArray[np.int64] | None:
         """int64 [n], if it is there."""

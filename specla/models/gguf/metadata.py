@@ -14,7 +14,7 @@ import numpy as np
 
 from specla.models.gguf import types
 from specla.models.gguf.scan import RawValue
-from specla.models.gguf.text import fail, quoted
+from specla.models.gguf.text import fail, quoted, shown_key
 
 _U64 = struct.Struct("<Q")
 T = TypeVar("T")
@@ -87,13 +87,22 @@ class Metadata(Mapping[str, Any]):
             self.reject(key, f"is {value}; {bounds} is possible")
         return value
 
-    def get_float(self, key: str, default: float | T | _Required = REQUIRED) -> float | T:
-        """A finite float; integers are taken as floats."""
+    def get_float(
+        self,
+        key: str,
+        default: float | T | _Required = REQUIRED,
+        *,
+        low: float = -math.inf,
+        high: float = math.inf,
+    ) -> float | T:
+        """A finite float within low..high; integers are taken as floats."""
         if self._absent(key, default):
             return default  # type: ignore[return-value]
         value = float(self._scalar(key, types.FLOATS | types.INTEGERS, "a number"))
         if not math.isfinite(value):
             self.reject(key, f"is {value}; a finite number is needed")
+        if not low <= value <= high:
+            self.reject(key, f"is {value}; {low:g} to {high:g} is possible")
         return value
 
     def get_bool(self, key: str, default: bool | T | _Required = REQUIRED) -> bool | T:
@@ -126,13 +135,13 @@ class Metadata(Mapping[str, Any]):
 
     def reject(self, key: str, why: str) -> NoReturn:
         """Raise FileFormatError about a key's value; `why` goes on from the key's name."""
-        fail(self.path, f"metadata {key} {why}")
+        fail(self.path, f"metadata {shown_key(key)} {why}")
 
     def _absent(self, key: str, default: object) -> bool:
         if key in self._values:
             return False
         if isinstance(default, _Required):
-            fail(self.path, f"metadata {key} is missing; the file is incomplete or of another kind")
+            self.reject(key, "is missing; the file is incomplete or of another kind")
         return True
 
     def _scalar(self, key: str, allowed: frozenset[int], wanted: str) -> Any:

@@ -20,8 +20,8 @@ _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 _VERSIONS = (2, 3)
 _DEFAULT_ALIGNMENT = 32
 _MAX_DIMS = 4
-# The largest real files have about 100 keys, 2,000 tensors and 250,000 tokens.
-_MAX_KEYS, _MAX_TENSORS, _MAX_STRINGS = 1 << 16, 1 << 18, 1 << 22
+# The largest real files have about 100 keys, 2,000 tensors, 250,000 tokens and 500,000 merges.
+_MAX_KEYS, _MAX_TENSORS, _MAX_STRINGS = 1 << 14, 1 << 16, 1 << 20
 _MAX_NAME = 1 << 16
 _MIN_KEY_BYTES, _MIN_TENSOR_BYTES = 8 + 1 + 4 + 1, 8 + 1 + 4 + 8 + 4 + 8
 
@@ -161,8 +161,9 @@ def _value(cursor: _Cursor, key: str) -> RawValue:
 def _items(cursor: _Cursor, item: int, is_array: bool, count: int, what: str) -> RawValue:
     start = cursor.at
     if item == types.STRING:
+        length_of = f"the string length in {what}"
         for _ in range(count):
-            cursor.take(cursor.u64(f"the string length in {what}"), what)
+            cursor.take(cursor.u64(length_of), what)
     elif item in types.SIZES:
         cursor.take(count * types.SIZES[item], what)
     else:

@@ -10,6 +10,7 @@ import numpy as np
 from specla.backends.weights import WeightSource
 from specla.errors import UnsupportedModelError
 from specla.models.gguf.text import fail, quoted, shown_path
+from specla.models.gguf.types import tensor_type
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,11 @@ class TensorSource:
     def cols(self) -> int:
         """Length of a row, the fastest dimension."""
         return self.shape[-1]
+
+    @property
+    def block(self) -> int:
+        """Elements of a block, the smallest part that can be converted; 1 for plain numbers."""
+        return tensor_type(self.kind).block
 
     @property
     def matrix_shape(self) -> tuple[int, ...]:

@@ -27,6 +27,11 @@ def shown_path(path: Path) -> str:
     return text if text.isprintable() else repr(text)
 
 
+def shown_key(key: str) -> str:
+    """A metadata key as the file has it, or quoted when that is no short line."""
+    return key if key.isprintable() and len(key) <= _LIMIT else quoted(key)
+
+
 def fail(path: Path, what: str) -> NoReturn:
     """Raise FileFormatError with one line naming the file."""
     raise FileFormatError(f"{shown_path(path)}: {what}")

@@ -45,6 +45,16 @@ class TensorType(NamedTuple):
     block_bytes: int
 
 
+def tensor_type(name: str) -> TensorType:
+    """The type of that name, which must be one of :func:`tensor_types`."""
+    return _by_name()[name]
+
+
+@cache
+def _by_name() -> dict[str, TensorType]:
+    return {kind.name: kind for kind in tensor_types().values()}
+
+
 @cache
 def tensor_types() -> dict[int, TensorType]:
     """GGML type id -> TensorType, for every type that the installed `gguf` package knows."""

@@ -100,14 +100,14 @@ def read_config(gguf: GgufFile) -> Qwen35Config:
         n_kv_heads=n_kv_heads,
         head_dim=head_dim,
         rotary_dim=rotary_dim,
-        rope_base=keys.positive_float("rope.freq_base"),
+        rope_base=keys.positive_float("rope.freq_base", 1e-3, 1e18),
         n_key_heads=n_key_heads,
         n_value_heads=n_value_heads,
         key_dim=keys.size("ssm.state_size", _MAX_HEAD),
         value_dim=value_dim,
         conv_width=keys.number("ssm.conv_kernel", low=2, high=_MAX_CONV),
         attention_layers=_attention_layers(keys, n_blocks, n_blocks - n_mtp),
-        rms_eps=keys.positive_float("attention.layer_norm_rms_epsilon"),
+        rms_eps=keys.positive_float("attention.layer_norm_rms_epsilon", 1e-30, 1.0),
         tied_output="output.weight" not in gguf.tensors,
         eos_ids=_eos_ids(gguf.metadata, vocab_size),
         vocabulary=gguf.metadata.digest("tokenizer.ggml.tokens"),
@@ -150,11 +150,11 @@ class _Keys:
     def size(self, key: str, high: int) -> int:
         return self.number(key, low=1, high=high)
 
-    def positive_float(self, key: str) -> float:
+    def positive_float(self, key: str, low: float, high: float) -> float:
         value = self.metadata.get_float(self.full(key))
         if value <= 0:
             self.reject(key, f"is {value}; it must be positive")
-        return value
+        return self.metadata.get_float(self.full(key), low=low, high=high)
 
     def reject(self, key: str, why: str) -> NoReturn:
         self.metadata.reject(self.full(key), why)

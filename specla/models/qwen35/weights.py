@@ -129,8 +129,14 @@ class TensorReader:
         return self._finite(self._checked(name, (length,))).reshape(length)
 
     def table(self, name: str, rows: int, cols: int) -> np.ndarray:
-        """A small matrix as finite float32 [rows, cols]."""
-        return self._finite(self._checked(name, (rows, cols))).reshape(rows, cols)
+        """A small matrix as finite float32 [rows, cols].
+
+        Raises UnsupportedModelError for block types, which nobody uses for these: a small file
+        would make a large array.
+        """
+        source = self._checked(name, (rows, cols))
+        check_plain(source)
+        return self._finite(source).reshape(rows, cols)
 
     def _checked(self, name: str, shape: tuple[int, ...]) -> TensorSource:
         source = self.gguf.tensor(name)
@@ -161,10 +167,20 @@ class TensorReader:
 
 def check_convertible(source: TensorSource) -> None:
     """Raise UnsupportedModelError when a tensor's type has no exact float32 conversion."""
-    one_row = source.by_rows()[:1]
-    TensorSource(
-        source.name, source.kind, (1, source.cols), one_row.ravel(), source.path
-    ).to_float32()
+    # one block: a row may be as long as the file
+    block = source.block
+    n_bytes = source.n_bytes // (source.n_elements // block)
+    first = source.raw[:n_bytes]
+    TensorSource(source.name, source.kind, (1, block), first, source.path).to_float32()
+
+
+def check_plain(source: TensorSource) -> None:
+    """Raise UnsupportedModelError for a small table in a block type."""
+    if source.block > 1:
+        raise UnsupportedModelError(
+            f"{shown_path(source.path)}: tensor {source.name} is {source.kind}, but specla reads "
+            f"it as F32, F16 or BF16 only; convert the model again"
+        )
 
 
 def _ffn(reader: TensorReader, config: Qwen35Config, block: str) -> FfnWeights:

@@ -2,8 +2,8 @@
 
 The environment follows what templates written for Hugging Face models expect. Templates are
 untrusted: they see plain data only, can't reach Python's internals, can't change what they are
-given, and can't build huge values by multiplication. A template that loops for long within the
-sandbox's range limit can't be stopped.
+given, and work on a budget (meter.py): one that loops for ever, or builds a huge text or list by
+whatever means, ends with an error after about a second.
 """
 
 from __future__ import annotations
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 MAX_RENDERED = 64 * 1024 * 1024
 """Most characters a template may write."""
+MAX_SOURCE = 48 * 1024
+"""Longest template, in characters: compiling takes most of a second then. Published models have
+up to about 20,000."""
+_LONGEST_PATTERN = 200
+_WIDEST_INDENT = 64
+_UNLIMITED = 1 << 62
 
 
 class ChatTemplate:
@@ -42,14 +48,18 @@ class ChatTemplate:
     ) -> None:
         from jinja2 import TemplateSyntaxError
 
+        from specla.models.tokenizer.meter import Meter, metered
         from specla.models.tokenizer.sandbox import make_environment
 
         self._name = name
         self._preset = dict(preset)
-        environment = make_environment()
+        if len(source) > MAX_SOURCE:
+            raise self._error(f"has {len(source)} characters, the limit is {MAX_SOURCE}")
+        environment = make_environment({"tojson": _tojson})
         _add_helpers(environment, clock)
         try:
-            self._template = environment.from_string(source)
+            with metered(Meter()):  # Jinja computes constants at once
+                self._template = environment.from_string(source)
         except TemplateSyntaxError as error:
             raise self._error(f"line {error.lineno}: {error.message}") from None
         except Exception as error:
@@ -70,7 +80,8 @@ class ChatTemplate:
         numbers, strings, lists and mappings.
 
         Raises ChatTemplateError when the data is not plain, or when the template fails, refuses
-        the conversation, does something forbidden or writes more than `MAX_RENDERED` characters.
+        the conversation, does something forbidden, does more than a budget that grows with what it
+        is given, or writes more than `MAX_RENDERED` characters.
         """
         variables = {"tools": None, "documents": None, **self._preset, **kwargs}
         try:
@@ -84,13 +95,17 @@ class ChatTemplate:
             raise self._error(error) from None
 
     def _run(self, variables: Mapping[str, object]) -> str:
+        from specla.models.tokenizer.meter import BUDGET, PER_INPUT, Meter, metered
+
+        given = Meter(_UNLIMITED).weigh(variables)
         pieces = []
         size = 0
-        for piece in self._template.generate(variables):
-            size += len(piece)
-            if size > MAX_RENDERED:
-                raise self._error(f"writes more than {MAX_RENDERED} characters")
-            pieces.append(piece)
+        with metered(Meter(BUDGET + PER_INPUT * given)):
+            for piece in self._template.generate(variables):
+                size += len(piece)
+                if size > MAX_RENDERED:
+                    raise self._error(f"writes more than {MAX_RENDERED} characters")
+                pieces.append(piece)
         return "".join(pieces)
 
     def _messages(self, messages: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
@@ -134,9 +149,10 @@ def _add_helpers(environment: ImmutableSandboxedEnvironment, clock: Callable[[],
         raise TemplateError(str(message))
 
     def strftime_now(pattern: str) -> str:
+        if len(pattern) > _LONGEST_PATTERN:
+            raise TemplateError(f"a pattern of {len(pattern)} characters is no time")
         return clock().strftime(pattern)
 
-    environment.filters["tojson"] = _tojson
     environment.globals["raise_exception"] = raise_exception
     environment.globals["strftime_now"] = strftime_now
 
@@ -149,6 +165,19 @@ def _tojson(
     sort_keys: bool = False,
 ) -> str:
     # Jinja's own filter escapes HTML and sorts keys, which would change prompts.
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    from specla.models.tokenizer.meter import CALL, current
+
+    if indent is None and separators is None:
+        return json.dumps(value, ensure_ascii=ensure_ascii, sort_keys=sort_keys)
+    depth = indent if isinstance(indent, int) else len(indent or "")
+    if depth > _WIDEST_INDENT:
+        raise ValueError(f"an indentation of {depth} characters; {_WIDEST_INDENT} are possible")
+    encoder = json.JSONEncoder(
+        ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
+    pieces = []
+    # piece by piece: what indentation makes of a value is known only then
+    for piece in encoder.iterencode(value):
+        current().spend(CALL + len(piece))
+        pieces.append(piece)
+    return "".join(pieces)

@@ -13,6 +13,9 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 """Token types as GGUF numbers them."""
 
 _PREFIX = "tokenizer.ggml."
+_MAX_SPECIAL = 1 << 15
+"""Most characters of all control and user-defined tokens together: they are searched for in every
+prompt. Published models have up to 10,000."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ def read_metadata(meta: Mapping[str, object], source: str) -> TokenizerMetadata:
         pre=reader.text("tokenizer.ggml.pre"),
         tokens=tokens,
         vocab=vocab,
-        types=_types(reader, size),
+        types=_types(reader, tokens),
         merges=_merges(reader, tokens, vocab),
         bos_id=reader.token_id("bos_token_id", size),
         eos_id=reader.token_id("eos_token_id", size),
@@ -161,15 +164,21 @@ def _vocab(reader: _Reader, tokens: list[str]) -> dict[str, int]:
     return vocab
 
 
-def _types(reader: _Reader, size: int) -> list[int]:
+def _types(reader: _Reader, tokens: list[str]) -> list[int]:
     key = _PREFIX + "token_type"
     types = reader.integers(key)
-    if len(types) != size:
-        raise reader.fail(key, f"has {len(types)} entries for {size} tokens")
+    if len(types) != len(tokens):
+        raise reader.fail(key, f"has {len(types)} entries for {len(tokens)} tokens")
     strange = set(types) - {NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE}
     if strange:
         index = next(i for i, kind in enumerate(types) if kind in strange)
         raise reader.fail(key, f"is {types[index]} at index {index}, but types are 1 to 6")
+    named = (CONTROL, USER_DEFINED)
+    special = sum(len(token) for token, kind in zip(tokens, types, strict=True) if kind in named)
+    if special > _MAX_SPECIAL:
+        raise reader.fail(
+            key, f"makes {special} characters of tokens special, {_MAX_SPECIAL} are possible"
+        )
     return types
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from specla.errors import UnsupportedModelError
+from specla.models.tokenizer.errors import one_line
 
 PRE_TOKENIZERS: Mapping[str, str] = MappingProxyType(
     {
@@ -43,9 +44,10 @@ def pre_tokenizer_pattern(name: str, source: str) -> str:
     """
     pattern = PRE_TOKENIZERS.get(name)
     if pattern is None:
+        found = one_line(name, 40)
         known = ", ".join(sorted(PRE_TOKENIZERS))
         raise UnsupportedModelError(
-            f"{source}: tokenizer.ggml.pre is {name!r}, but specla knows only {known}: "
+            f"{source}: tokenizer.ggml.pre is {found!r}, but specla knows only {known}: "
             "use a model with one of these pre-tokenizers"
         )
     return pattern

@@ -1,0 +1,1 @@
+"""Fuzzing of whatever specla reads from files and adapters: see README.md."""
