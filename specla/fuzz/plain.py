@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from specla.fuzz.demand import demand
 from specla.models.qwen35.target import Qwen35Target, Verified
 from specla.testing.arrays import difference_of
 
@@ -55,7 +56,11 @@ class PlainDecoder:
         if self.target.options.features:
             length = self.sequence.length
             features = np.array(self.target.features(self.sequence, 0, length))
-        return Record(self.target.state_arrays(self.sequence), logits, features)
+        arrays = self.target.state_arrays(self.sequence)
+        # an oracle's NaN would agree with every NaN
+        finite = all(np.isfinite(array).all() for array in arrays.values())
+        demand(finite, "plain decoding itself gives NaN or infinity")
+        return Record(arrays, logits, features)
 
     def _load(self, tokens: tuple[int, ...]) -> None:
         if self._at == tokens:

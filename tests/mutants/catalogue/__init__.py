@@ -6,7 +6,7 @@ from importlib import import_module
 
 from mutants.mutant import Mutant
 
-PARTS = ("recurrence",)
+PARTS = ("recurrence", "zoo")
 
 mutants: dict[str, Mutant] = {}
 for _part in PARTS:
