@@ -174,6 +174,8 @@ class Session:
         emitted = 0
         try:
             while self.stop is None:
+                # the consumer may have closed the session between two tokens
+                self._require_open("generate")
                 self.stop = self._stop_between_rounds(request, emitted)
                 if self.stop is not None:
                     return
@@ -195,9 +197,12 @@ class Session:
         self._tokens += self._staged[: self.sequence.length + 1 - len(self._tokens)]
         self._staged = ()
 
-    def _require_idle(self, operation: str) -> None:
+    def _require_open(self, operation: str) -> None:
         if not self._opened:
             raise LifecycleError(f"{operation} on a session that was closed; open a new one")
+
+    def _require_idle(self, operation: str) -> None:
+        self._require_open(operation)
         if self._running:
             raise LifecycleError(
                 f"{operation} while a generation is unfinished; close its generator first"
@@ -265,7 +270,8 @@ class Session:
         if not self._opened:
             return
         self._verifier.settle(count)
-        if count == 0:
+        # fewer are in where an interrupt of a commit left the sequence BROKEN: no round to tell of
+        if count == 0 or self.sequence.length + 1 - len(self._tokens) < count:
             return
         bonus = self._staged[count - 1]
         self._take_staged()

@@ -29,14 +29,16 @@ def _kernels() -> tuple[type[FuzzMachine], ...]:
 
 def _engine() -> tuple[type[FuzzMachine], ...]:
     from specla.fuzz.lifecycle.machine import TinyLifecycle
+    from specla.fuzz.sessions.machine import TinySessions
 
-    return (TinyLifecycle,)
+    return TinyLifecycle, TinySessions
 
 
 def _model() -> tuple[type[FuzzMachine], ...]:
     from specla.fuzz.lifecycle.machine import BundledLifecycle
+    from specla.fuzz.sessions.machine import BundledSessions
 
-    return (BundledLifecycle,)
+    return BundledLifecycle, BundledSessions
 
 
 LEVELS = {

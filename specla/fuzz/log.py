@@ -36,7 +36,7 @@ class Log:
         self.examples += 1
         self._setup, self._played = setup, []
 
-    def played(self, operation: Operation) -> None:
+    def starts(self, operation: Operation) -> None:
         """An operation is about to be played."""
         kind = type(operation).__name__
         if self._played:
@@ -44,6 +44,9 @@ class Log:
         self._played.append(operation)
         self.kinds.add(kind)
         self.operations += 1
+
+    def ended(self, operation: Operation) -> None:
+        """It was played: only now it is known how many rounds that took."""
         self.rounds += operation.rounds
 
     def failed(self) -> None:

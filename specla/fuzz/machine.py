@@ -30,8 +30,9 @@ class FuzzMachine(RuleBasedStateMachine):
 
     def play(self, operation: Operation) -> None:
         """Do and check one operation."""
-        self.log.played(operation)
+        self.log.starts(operation)
         self._guarded(lambda: operation.play(self.world))
+        self.log.ended(operation)
 
     def teardown(self) -> None:
         """The last checks, unless an earlier one failed."""

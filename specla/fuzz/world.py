@@ -24,7 +24,7 @@ class Operation(Protocol):
 
     It names sequences by number, modulo how many there are, and does nothing where it makes no
     sense: a list of operations of which some were removed can still be played.
-    rounds: of verification that it stands for.
+    rounds: of verification, once it was played.
     """
 
     @property

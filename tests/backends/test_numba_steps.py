@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from support.arrays import equal
 from support.forests import random_tree
-from support.interrupts import interrupted
 from support.tiny import VOCAB, tiny_target
 
 from specla.backends.numba import program as module
@@ -19,6 +18,7 @@ from specla.backends.steps import StepRunner
 from specla.core import lifecycle
 from specla.core.lifecycle import Phase
 from specla.core.topology import Tree
+from specla.fuzz.interrupts import interrupted
 from specla.models.qwen35 import target as target_module
 
 FILES = tuple(m.__file__ for m in (lifecycle, module, steps, target_module, threads))

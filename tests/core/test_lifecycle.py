@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.interrupts import interrupted
 
 from specla.core.banks import Banks
 from specla.core.lifecycle import Ledger, LedgerState, Phase
 from specla.core.topology import Tree
 from specla.errors import BrokenSequenceError, LifecycleError, TopologyError
+from specla.fuzz.interrupts import interrupted
 
 LAYERS = 3
 TREE = Tree.build([1, 2, 3, 4], [-1, 0, 0, 2])

@@ -499,6 +499,20 @@ def test_closing_a_session_under_its_generator_is_quiet() -> None:
     TARGET.close(TARGET.open())
 
 
+def test_nothing_is_asked_of_an_adapter_after_its_sequence_is_closed() -> None:
+    """A generator that was taken further once asked for the next round's proposal."""
+    adapter = Oracle(_truth(12))
+    session = Session(TARGET, adapter, PROMPT)
+    generator = session.generate(Request(9, GREEDY, budget=2))
+    seen = [next(generator).token]
+    session.close()
+    adapter.propose = lambda views: pytest.fail("propose after close")  # type: ignore[method-assign]
+    with pytest.raises(LifecycleError, match="generate on a session that was closed"):
+        seen += [event.token for event in generator]
+    # what the round had decided still comes
+    assert seen == _truth(12)[: len(seen)] and session.stats.refused == 0
+
+
 class _MuteError(Exception):
     def __str__(self) -> str:
         raise RuntimeError

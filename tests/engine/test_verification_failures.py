@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from engine.test_engine import GREEDY, PROMPT, Oracle
-from support.interrupts import interrupted
 from support.plain import plain_run
 from support.tiny import tiny_target
 
@@ -17,6 +16,7 @@ from specla.core.lifecycle import Phase
 from specla.engine import Request, Session
 from specla.errors import BrokenSequenceError
 from specla.fuzz.failing import KERNELS, FailingBackend, InjectedError
+from specla.fuzz.interrupts import interrupted
 from specla.models import store
 from specla.models.qwen35.target import Qwen35Target
 from specla.verification import (
@@ -109,3 +109,23 @@ def test_an_interrupt_at_any_line_of_a_round(verifier: type[Verifier]) -> None:
             wrong = [n for n in ours if ours[n].tobytes() != state[n].tobytes()]
             assert not wrong, (at, done, wrong)
     assert sound > 5
+
+
+def test_an_adapter_is_told_of_no_round_that_broke(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupted commit between two nodes: the outcome once named a token that is not in."""
+    target, _ = _failing(OPTIONS)
+    adapter = Oracle(plain_run(target, PROMPT, 24, GREEDY)[0].tokens)
+    with Session(target, adapter, PROMPT, verifier=SequentialVerifier) as opened:
+        running = opened.generate(Request(6, GREEDY, budget=12))
+        next(running)
+
+        def interrupted_commit(*_: object) -> None:
+            with opened.sequence.ledger.writing("a commit"):
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(target, "commit", interrupted_commit)
+        with pytest.raises(KeyboardInterrupt):
+            next(running)
+        assert opened.sequence.phase is Phase.BROKEN
+        assert list(opened.tokens) == list(PROMPT)
+        assert adapter.outcomes == [] and opened.stats.rounds == 0

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.interrupts import interrupted
 from support.setup import make_driver
 
 from specla.core import lifecycle
 from specla.core.lifecycle import Phase
 from specla.core.topology import Tree
 from specla.fuzz.failing import KERNELS, TRANSFERS, InjectedError
+from specla.fuzz.interrupts import interrupted
 from specla.fuzz.lifecycle.driver import Driver
 from specla.fuzz.lifecycle.texts import Failure, Text
 from specla.fuzz.plain import difference

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -40,3 +41,14 @@ def interrupted(
     finally:
         sys.settrace(was)
     return seen >= at
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Around what a test does for itself during the operation: its lines don't count."""
+    was = sys.gettrace()
+    sys.settrace(None)
+    try:
+        yield
+    finally:
+        sys.settrace(was)

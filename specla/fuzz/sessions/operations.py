@@ -1,0 +1,364 @@
+"""What can be done with the sessions of a world, as frozen values. Sessions are named by number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from specla.core.lifecycle import Phase
+from specla.engine import Session
+from specla.errors import (
+    BrokenSequenceError,
+    CapacityError,
+    LifecycleError,
+    OptionError,
+    TopologyError,
+)
+from specla.fuzz.demand import demand, demand_refusal
+from specla.fuzz.sessions import generations
+from specla.fuzz.sessions.account import Account
+from specla.fuzz.sessions.adapters import AdapterSpec
+from specla.fuzz.sessions.wishes import CallerError, Trouble, Wish
+from specla.fuzz.sessions.world import CALLS, GREEDY, SessionWorld
+from specla.request import Request
+
+TREE, WISH, QUIET = AdapterSpec(), Wish(), Trouble()
+
+_OPENING = (17, 4, 29, 4, 17, 8, 2, 33)
+
+
+@dataclass(frozen=True)
+class SessionOperation:
+    """Base of all. rounds: that were verified when it was played last."""
+
+    rounds: int = field(default=0, init=False, repr=False, compare=False)
+
+    def play(self, world: SessionWorld) -> None:
+        """Do it and check every claim. Raises FoundError."""
+        before = world.rounds
+        self.act(world)
+        world.check()
+        # the value is frozen for everybody else
+        object.__setattr__(self, "rounds", world.rounds - before)
+
+    def act(self, world: SessionWorld) -> None:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Open(SessionOperation):
+    """A new session. lead: tokens of a fixed text that come before ``prompt``, so that long
+    prompts have much in common.  shared: with the adapter of an earlier session of this spec."""
+
+    prompt: tuple[int, ...] = (1,)
+    lead: int = 0
+    adapter: AdapterSpec = TREE
+    verifier: str = "tree"
+    shared: bool = False
+    trouble: Trouble = QUIET
+
+    def act(self, world: SessionWorld) -> None:
+        lead = [_OPENING[i % 8] + i // 8 % 5 for i in range(self.lead)]
+        prompt = [*lead, *(token % world.oracle.vocab_size for token in self.prompt)]
+        prompt = prompt[: world.target.options.context]
+
+        def make() -> None:
+            world.open(prompt, self.adapter, self.verifier, self.shared)
+
+        # an interrupt of a constructor leaves nobody who could close what it opened
+        quiet = self.trouble.kind not in (*CALLS, "prefill")
+        world.under(QUIET if quiet else self.trouble, None, make)
+
+
+@dataclass(frozen=True)
+class Generate(SessionOperation):
+    """Ask for a generation and take ``take`` events of it (-1: all), or until it ends.
+
+    end: "drain", "cancel" (and drain), "close", "throw", "forget", or "leave" it unfinished.
+    cancelled: cancel() comes before it.  A session that was BROKEN before is closed after it.
+    """
+
+    session: int = 0
+    wish: Wish = WISH
+    take: int = -1
+    end: str = "drain"
+    cancelled: bool = False
+    trouble: Trouble = QUIET
+
+    def act(self, world: SessionWorld) -> None:
+        account = world.account(self.session)
+        if account is None:
+            return
+        was_broken = account.broken
+        if self.cancelled:
+            _cancel(account)
+
+        def generate() -> None:
+            generations.start(world, account, self.wish)
+            _take(world, account, self.take)
+            _end(world, account, self.end, quiet=self.trouble.kind == "none")
+
+        world.under(self.trouble, account, generate)
+        if was_broken:
+            # it has been refused, and nothing else can be done with it
+            world.close(account)
+
+
+@dataclass(frozen=True)
+class GoOn(SessionOperation):
+    """Take more of an unfinished generation; end: see Generate."""
+
+    session: int = 0
+    take: int = 1
+    end: str = "leave"
+    trouble: Trouble = QUIET
+
+    def act(self, world: SessionWorld) -> None:
+        account = world.account(self.session)
+        if account is None:
+            return
+
+        def go_on() -> None:
+            _take(world, account, self.take)
+            _end(world, account, self.end, quiet=self.trouble.kind == "none")
+
+        world.under(self.trouble, account, go_on)
+
+
+@dataclass(frozen=True)
+class Interleave(SessionOperation):
+    """Every session that has none begins a generation; all of them take turns."""
+
+    wish: Wish = WISH
+    turns: int = 4
+    end: str = "drain"
+
+    def act(self, world: SessionWorld) -> None:
+        for account in world.accounts:
+            if account.running is None:
+                generations.start(world, account, self.wish)
+        for _ in range(self.turns):
+            for account in world.accounts:
+                generations.advance(world, account)
+                world.check()
+        for account in world.accounts:
+            _end(world, account, self.end, quiet=True)
+
+
+def _take(world: SessionWorld, account: Account, count: int) -> None:
+    taken = 0
+    while taken != count and generations.advance(world, account):
+        taken += 1
+
+
+def _end(world: SessionWorld, account: Account, how: str, *, quiet: bool) -> None:
+    """quiet: nothing is made to fail."""
+    if how == "cancel" and account.running is not None:
+        _cancel(account)
+    if how in ("drain", "cancel"):
+        _take(world, account, -1)
+    elif how != "leave":
+        # what fails while the garbage collector closes a generator is lost
+        generations.drop(world, account, how if quiet else "close")
+
+
+def _cancel(account: Account) -> None:
+    account.session.cancel()
+    running = account.running
+    if running is not None and running.start is not None:
+        running.cancelled = True
+    else:
+        account.cancelled = True
+
+
+@dataclass(frozen=True)
+class Extend(SessionOperation):
+    """Append tokens, as a user's next turn; refused while a generation is unfinished."""
+
+    session: int = 0
+    tokens: tuple[int, ...] = (1,)
+    trouble: Trouble = QUIET
+
+    def act(self, world: SessionWorld) -> None:
+        account = world.account(self.session)
+        if account is not None:
+            world.under(self.trouble, account, lambda: self._extend(world, account))
+
+    def _extend(self, world: SessionWorld, account: Account) -> None:
+        session = account.session
+        ids = [token % world.oracle.vocab_size for token in self.tokens]
+        if account.running is not None and account.running.start is not None:
+            demand_refusal(LifecycleError, lambda: session.extend(ids))
+            return
+        if len(account.tokens) + len(ids) > world.target.options.context:
+            world.settle(account)
+        if len(account.tokens) + len(ids) > world.target.options.context:
+            demand_refusal(CapacityError, lambda: session.extend(ids))
+            return
+        prefill = world.prefills[id(account)]
+        prefill.done = 0
+        prefill.fails_at = world.trouble.n if world.trouble.kind == "prefill" else None
+        account.asked += len(ids)
+        try:
+            session.extend(ids)
+        except generations.FAILURES as error:
+            self._failed(world, account, ids, error)
+        else:
+            demand(not account.broken or not ids, "a BROKEN session was extended")
+            demand(prefill.done == len(ids), f"told of {prefill.done} of {len(ids)} tokens")
+            world.settled(account, len(session.tokens) - len(ids))
+            account.tokens += ids
+            account.given += len(ids)
+            account.prefilled += len(ids)
+            account.floor = len(account.tokens)
+        finally:
+            prefill.fails_at = None
+
+    def _failed(
+        self, world: SessionWorld, account: Account, ids: list[int], error: BaseException
+    ) -> None:
+        """The chunks before the failure are in; after an interrupt, perhaps one more."""
+        if isinstance(error, BrokenSequenceError):
+            world.settled(account, len(account.session.tokens))
+            demand(account.broken, f"a sound session says that it is BROKEN: {error}")
+            return
+        if isinstance(error, CapacityError):
+            demand(world.interrupted, f"an unexpected refusal: {error}")
+        world.settled(account, len(account.session.tokens))
+        done = world.prefills[id(account)].done
+        if isinstance(error, KeyboardInterrupt):
+            world.interrupted = True
+        more = world.target.options.chunk if isinstance(error, KeyboardInterrupt) else 0
+        low = len(account.tokens) + done
+        account.tokens += ids[: done + more]
+        account.given += done
+        account.prefilled += done
+        account.uncertain = (low, len(account.tokens))
+        account.may_break = not isinstance(error, CallerError)
+        account.inexact |= not isinstance(error, CallerError)
+
+
+@dataclass(frozen=True)
+class Close(SessionOperation):
+    """how: "once", "twice", or "under" an unfinished generation, whose generator then is closed,
+    or "on": taken further."""
+
+    session: int = 0
+    how: str = "once"
+
+    def act(self, world: SessionWorld) -> None:
+        account = world.account(self.session)
+        if account is None:
+            return
+        if self.how in ("under", "on"):
+            generations.close_under(world, account, go_on=self.how == "on")
+            return
+        generations.drop(world, account, "close")
+        world.close(account, twice=self.how == "twice")
+
+
+@dataclass(frozen=True)
+class Cancel(SessionOperation):
+    """Stop the present generation, or else the next one."""
+
+    session: int = 0
+
+    def act(self, world: SessionWorld) -> None:
+        account = world.account(self.session)
+        if account is not None:
+            _cancel(account)
+
+
+@dataclass(frozen=True)
+class Check(SessionOperation):
+    """Compare the committed state. how: "fork", "snapshot" or "own"."""
+
+    session: int = 0
+    how: str = "fork"
+
+    def act(self, world: SessionWorld) -> None:
+        account = world.account(self.session)
+        if account is not None:
+            world.check_state(account, self.how)
+
+
+@dataclass(frozen=True)
+class Misuse(SessionOperation):
+    """What must be refused with the documented error, and change nothing. what: see MISUSES."""
+
+    session: int = 0
+    what: str = "token beyond"
+
+    def act(self, world: SessionWorld) -> None:
+        account = world.account(self.session)
+        if account is not None:
+            world.settle(account)
+            error, call = MISUSES[self.what](world, account)
+            started = account.running is not None and account.running.start is not None
+            if started and self.what in IN_A_GENERATION:
+                error = LifecycleError
+            phase = account.session.sequence.phase
+            demand_refusal(error, call)
+            demand(account.session.sequence.phase is phase, "a refusal changed the phase")
+            demand(account.broken or phase is not Phase.BROKEN, "BROKEN by nothing")
+
+
+Misused = tuple[type[Exception], Callable[[], Any]]
+
+
+def _extended(tokens: Any, error: type[Exception]) -> Callable[[SessionWorld, Account], Misused]:
+    def misuse(world: SessionWorld, account: Account) -> Misused:
+        ids = tokens(world) if callable(tokens) else tokens
+        return error, lambda: account.session.extend(ids)
+
+    return misuse
+
+
+def _prompted(prompt: Any, error: type[Exception]) -> Callable[[SessionWorld, Account], Misused]:
+    def misuse(world: SessionWorld, account: Account) -> Misused:
+        ids = prompt(world) if callable(prompt) else prompt
+        return error, lambda: Session(world.target, account.watcher.inner, ids)
+
+    return misuse
+
+
+def _requested(**wrong: Any) -> Callable[[SessionWorld, Account], Misused]:
+    return lambda world, account: (
+        OptionError,
+        lambda: replace(Request(1, GREEDY), **wrong),
+    )
+
+
+def _too_long(world: SessionWorld) -> list[int]:
+    return [1] * (world.target.options.context + 1)
+
+
+def _beyond(world: SessionWorld) -> list[int]:
+    return [1, world.oracle.vocab_size]
+
+
+MISUSES: dict[str, Callable[[SessionWorld, Account], Misused]] = {
+    "token beyond": _extended(_beyond, TopologyError),
+    "negative token": _extended([0, -1], TopologyError),
+    "float token": _extended([1.0], TopologyError),
+    "truth value": _extended([True], TopologyError),
+    "no list": _extended(7, TopologyError),
+    "text": _extended("abc", TopologyError),
+    "too many": _extended(_too_long, CapacityError),
+    "empty prompt": _prompted([], CapacityError),
+    "long prompt": _prompted(_too_long, CapacityError),
+    "prompt beyond": _prompted(_beyond, TopologyError),
+    "half a token": _requested(max_tokens=0.5),
+    "negative budget": _requested(budget=-1),
+}
+
+IN_A_GENERATION = (
+    *("token beyond", "negative token", "float token", "truth value", "no list", "text"),
+    "too many",
+)
+"""Those that are refused for another reason while a generation is unfinished."""
+
+OPERATIONS: tuple[type[SessionOperation], ...] = (
+    *(Open, Generate, GoOn, Interleave, Extend, Close, Cancel, Check, Misuse),
+)
