@@ -75,6 +75,28 @@ def test_recorded_steps_are_the_single_calls(
     assert 10 < len(programs) < 30
 
 
+def test_commits_of_equally_many_rows() -> None:
+    """One sequence's path of four nodes, then two paths of two: another program, or the second
+    one's features stay behind."""
+    target, judge = (
+        tiny_target(2, backend=backend, features=(0,))
+        for backend in (NumbaBackend(threads=1), OneByOne(threads=1))
+    )
+    tree = Tree.build([1, 2, 3, 4, 5], [-1, 0, 0, 2, 3])
+    found = []
+    for one in (target, judge):
+        pair = [one.open(), one.open()]
+        for sequence in pair:
+            one.prefill([(sequence, (7, 8))])
+        one.verify([(pair[0], tree)])
+        one.commit(pair[0], (0, 2, 3, 4))
+        one.verify([(sequence, tree) for sequence in pair])
+        one.store.commit_all([(sequence, (0, 2)) for sequence in pair])
+        found.append([np.array(one.features(s, 0, s.length)) for s in pair])
+        found[-1] += [array for s in pair for array in one.state_arrays(s).values()]
+    assert all(equal(mine, theirs) for mine, theirs in zip(*found, strict=True))
+
+
 def test_old_programs_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "KEPT", 2)
     target = tiny_target(1, backend=NumbaBackend())

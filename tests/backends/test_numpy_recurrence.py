@@ -235,11 +235,12 @@ def test_verify_gather_fold_is_prefill(case: Case, data: st.DataObject) -> None:
     other = case.places[-1]
     items = [(slot, 0, move)]
     if other.slot != slot:
-        theirs = BankMove(Banks(other.pending_bank, 1), 1 - other.pending_bank, (0,), ())
+        node = len(case.forest.trees[-1]) - 1  # another one than the first path begins with
+        theirs = BankMove(Banks(other.pending_bank, 1), 1 - other.pending_bank, (node,), ())
         items.append((other.slot, 0, theirs))
         for name in ("key", "delta", "decay", "inputs"):
             array, bank_too = getattr(before, name), other.pending_bank
-            array[other.slot, bank_too, :, 0] = array[other.slot, 1 - bank_too, :, 0]
+            array[other.slot, bank_too, :, 0] = array[other.slot, 1 - bank_too, :, node]
     backend.gather(case.pool, build_commit_plan(items))
     for name in ("key", "delta", "decay", "inputs"):
         wanted = getattr(before, name)

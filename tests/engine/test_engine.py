@@ -539,3 +539,55 @@ def test_nor_do_these_reach_further(answer: Any) -> None:
 def test_impossible_requests(bad: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match="whole number"):
         Request(**({"max_tokens": 1, "sampler": GREEDY} | bad))
+
+
+# -- found by planting bugs ------------------------------------------------------------------------
+
+
+def test_a_wrong_guess_of_one_token_is_not_accepted() -> None:
+    truth = _truth(8)
+
+    def wrong(views: Sequence[SequenceView]) -> list[Proposal]:
+        right = truth[len(views[0].tokens) - len(PROMPT)]
+        return [Proposal([(right + 1) % VOCAB], [-1])]
+
+    with Session(TARGET, Hostile(wrong), PROMPT) as session:
+        assert [e.token for e in session.generate(Request(8, GREEDY, budget=8))] == truth
+        assert session.stats.refused == 0 and session.stats.rows > 8
+        _assert_plain(session, 8, GREEDY)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"repetition_penalty": 1.8},
+        {"frequency_penalty": 2.0},
+        {"temperature": 3.0, "top_k": 6, "seed": 3},
+        {"temperature": 3.0, "top_p": 0.95, "presence_penalty": 1.0, "seed": 4},
+    ],
+    ids=["repetition", "frequency", "top k", "presence"],
+)
+def test_what_depends_on_history_or_position_is_plain_decodings(params: dict[str, Any]) -> None:
+    """Candidates count as text where they are accepted, and only those."""
+    sampler = Sampler(SamplingParams(**params))
+    truth = _truth(20, sampler)
+    assert truth != _truth(20)
+    for side in (0, 2):
+        with Session(TARGET, Oracle(truth, side), PROMPT) as session:
+            request = Request(20, sampler, budget=12)
+            assert [e.token for e in session.generate(request)] == truth
+            assert session.stats.rounds < 10
+            _assert_plain(session, 20, sampler)
+
+
+def test_outcomes_are_numbered_as_in_the_proposal() -> None:
+    """Also where candidates that are too deep were left out before the accepted one."""
+    truth = _truth(2)
+    wrong = [(truth[0] + i) % VOCAB for i in (1, 2, 3)]
+    proposal = Proposal([wrong[0], wrong[1], wrong[2], truth[0]], [-1, 0, 1, -1])
+    seen: list[Outcome] = []
+    adapter = Hostile([proposal])
+    adapter.observe = lambda _, outcomes: seen.extend(outcomes)  # type: ignore[method-assign]
+    with Session(TARGET, adapter, PROMPT) as session:
+        assert [e.token for e in session.generate(Request(2, GREEDY, budget=8))] == truth
+        assert seen == [Outcome((3,), truth[1], None, rows=3)]

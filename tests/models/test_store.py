@@ -156,6 +156,37 @@ def test_snapshots_survive_everything() -> None:
     assert pool.free == pool.n_pages
 
 
+@pytest.mark.parametrize("path", [(0, 1), (0, 2)])
+def test_copies_carry_what_is_pending(path: tuple[int, ...]) -> None:
+    """In either bank: a prefix of the tree rotates the banks, another path is gathered."""
+    target = tiny_target(slots=2)
+    one = filled(target, 9)
+    target.verify([(one, TREE)])
+    target.commit(one, path)
+    wanted = arrays_after((*prompt(9), *(TREE.tokens[node] for node in path)))
+    snapshot, two = target.snapshot(one), target.fork(one)
+    # both banks of the one that was copied hold something else before the copies are used
+    for token in (5, 6):
+        target.verify([(one, Tree.chain((token, 1, 2)))])
+        target.commit(one, (0, 1))
+    assert two.phase is Phase.PENDING
+    assert difference(target.state_arrays(two), wanted) == ""
+    target.restore(one, snapshot)
+    assert difference(target.state_arrays(one), wanted) == ""
+
+
+def test_a_restore_tells_the_device_its_pages() -> None:
+    """Also where nobody else holds the last page, so that nothing is copied before a write."""
+    target = tiny_target(slots=2)
+    one, two = filled(target, 10), filled(target, 5)
+    snapshot = target.snapshot(one)
+    target.close(one)
+    target.restore(two, snapshot)
+    target.store.release(snapshot)
+    target.prefill([(two, (1, 2))])
+    assert difference(target.state_arrays(two), arrays_after((*prompt(10), 1, 2))) == ""
+
+
 def test_features_are_copied_with_a_sequence() -> None:
     options: dict[str, Any] = {"features": (2, 0), "slots": 2}
     target = tiny_target(**options)
@@ -201,6 +232,19 @@ def test_a_wide_tree_at_the_end_of_the_context() -> None:
         target.prefill([(sequence, (1,))])
     wanted = arrays_after((*prompt(64), 0, VOCAB - 1), context=66)
     assert difference(target.state_arrays(sequence), wanted) == ""
+
+
+def test_a_wide_tree_reaches_into_the_next_page() -> None:
+    """Its positions end before the page does, its rows don't."""
+    target = tiny_target(slots=2)
+    one, two = filled(target, 60), filled(target, 60)
+    for sequence, first in ((one, 1), (two, 11)):
+        flat = Tree.build(range(first, first + 8), [-1] + [0] * 7)
+        target.verify([(sequence, flat)])
+    for sequence, first in ((one, 1), (two, 11)):
+        target.commit(sequence, (0, 7))
+        wanted = arrays_after((*prompt(60), first, first + 7))
+        assert difference(target.state_arrays(sequence), wanted) == ""
 
 
 def test_a_snapshot_holds_no_more_pages_than_it_has_rows() -> None:

@@ -28,11 +28,15 @@ def changed(source: str, changes: Sequence[Change]) -> str:
 
 
 def source_of(module: str) -> str:
-    """Unchanged source text of a module, without importing it (its packages are)."""
-    spec = importlib.util.find_spec(module)
-    if spec is None or spec.origin is None:
-        raise StaleMutantError(f"there is no module {module}")
-    return Path(spec.origin).read_text(encoding="utf-8")
+    """Unchanged source text of a module. Imports nothing: what is imported can't be changed."""
+    top, *rest = module.split(".")
+    spec = importlib.util.find_spec(top)
+    if spec is not None and spec.origin is not None:
+        place = Path(spec.origin).parent.joinpath(*rest)
+        for path in (place.with_suffix(".py"), place / "__init__.py"):
+            if path.is_file():
+                return path.read_text(encoding="utf-8")
+    raise StaleMutantError(f"there is no module {module}")
 
 
 class _Loader(SourceFileLoader):

@@ -123,7 +123,7 @@ class Driver:
 
     def commit(self, text: Text, path: tuple[int, ...], failure: Failure | None = None) -> bool:
         """Accept a path of the last verify."""
-        if text.tree is None:
+        if text.phase is not Phase.VERIFIED:
             demand_refusal(LifecycleError, lambda: self.target.commit(text.sequence, path))
             return False
         return self.commit_all([(text, path)], failure)

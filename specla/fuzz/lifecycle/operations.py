@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from specla.core.lifecycle import Phase
 from specla.core.topology import Tree
-from specla.errors import SpeclaError, TopologyError
+from specla.errors import LifecycleError, TopologyError
 from specla.fuzz.demand import demand_refusal
 from specla.fuzz.lifecycle.driver import Driver
 from specla.fuzz.lifecycle.texts import Failure, Saved, Text
@@ -141,7 +142,7 @@ class CommitNonsense(_Operation):
         text = _text(driver, self.text)
         if text is None or (text.tree is not None and _is_path(text.tree, self.path)):
             return
-        error = TopologyError if text.tree is not None else SpeclaError
+        error = TopologyError if text.phase is Phase.VERIFIED else LifecycleError
         demand_refusal(error, lambda: driver.target.commit(text.sequence, self.path))
         driver.check_phases()
 
