@@ -58,7 +58,7 @@ def parse(text: str) -> Expression:
     parser = _Parser(text)
     expression = parser.expression(1)
     if parser.next is not None:
-        raise parser.malformed(f"{parser.next!r} after its end")
+        raise parser.malformed(f"{_shown(parser.next)} after its end")
     return expression
 
 
@@ -78,10 +78,10 @@ class _Parser:
     def expression(self, depth: int) -> Expression:
         name = self.next
         if name is None or name in "(),":
-            found = "its end" if name is None else repr(name)
+            found = "its end" if name is None else _shown(name)
             raise self.malformed(f"an adapter's name is missing before {found}")
         if len(name) > MAX_NAME:
-            raise self.malformed(f"{name[:20]!r}... is no adapter's name")
+            raise self.malformed(f"{_shown(name)} is no adapter's name")
         self._names += 1
         if depth > MAX_DEPTH or self._names > MAX_NAMES:
             raise self.malformed(
@@ -99,7 +99,7 @@ class _Parser:
                 if self.next == ")":
                     raise self.malformed("an adapter's name is missing before ')'")
             elif self.next != ")":
-                found = "its end" if self.next is None else repr(self.next)
+                found = "its end" if self.next is None else _shown(self.next)
                 raise self.malformed(f"',' or ')' is missing before {found}")
         self._advance()
         return Expression(name, tuple(arguments))
@@ -111,6 +111,11 @@ class _Parser:
         return OptionError(
             f"adapter expression {shown!r} is malformed: {why}; write NAME or NAME(NAME, ...)"
         )
+
+
+def _shown(token: str) -> str:
+    """A token in a message, whatever its length."""
+    return repr(token) if len(token) <= MAX_NAME else f"{token[:20]!r}..."
 
 
 def resolve(text: str, given: Mapping[str, str]) -> Resolved:

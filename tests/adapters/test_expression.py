@@ -111,6 +111,9 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
         ("pair(ngram)", "takes 2 adapters, not 1; write pair(ADAPTER, ADAPTER)"),
         ("ngram(suffix)", "'ngram' is not made of others; write ngram alone"),
         ("ngram()", "'ngram' is not made of others"),
+        ("g" * 1300, "is no adapter's name"),
+        (f"fallback(ngram){'g' * 1300}", "'gggggggggggggggggggg'... after its end"),
+        (f"fallback(fallback(ngram){'g' * 1300})", "missing before 'gggggggggggggggggggg'..."),
     ],
 )
 def test_malformed_expressions(text: str, why: str) -> None:
@@ -118,7 +121,7 @@ def test_malformed_expressions(text: str, why: str) -> None:
         with pytest.raises(OptionError) as caught:
             function(text)
         assert why in str(caught.value)
-        assert "\n" not in str(caught.value)
+        assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000
 
 
 def test_options_go_to_those_that_have_them() -> None:

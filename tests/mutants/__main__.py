@@ -1,4 +1,5 @@
-"""Run something with a mutant on: ``python -m mutants NAME pytest ...`` or ``... fuzz ...``.
+"""Run something with a mutant on: ``python -m mutants NAME pytest ...``, ``... fuzz ...``, or
+``... script FILE``, which runs a Python program.
 
 From the folder ``tests``, or with it on PYTHONPATH. Exits as the program does. Hypothesis takes the
 same examples in every run and doesn't make what fails smaller.
@@ -6,6 +7,7 @@ same examples in every run and doesn't make what fails smaller.
 
 from __future__ import annotations
 
+import runpy
 import sys
 
 from mutants.catalogue import mutants
@@ -15,16 +17,25 @@ from mutants.switch import switch_on
 
 
 def main(arguments: list[str]) -> int:
-    """NAME, then ``pytest`` or a command of ``specla``, and its arguments."""
+    """NAME, then ``pytest``, ``script`` or a command of ``specla``, and its arguments."""
     known = mutants | {CONTROL.name: CONTROL}
-    if len(arguments) < 2 or arguments[0] not in known:
-        print(f"usage: python -m mutants NAME pytest|COMMAND ...; names: {', '.join(known)}")
+    if arguments == ["--list"]:
+        print(*known, sep="\n")
+        return 0
+    if len(arguments) < 2:
+        print("usage: python -m mutants NAME pytest|script|COMMAND ..., or --list", file=sys.stderr)
+        return 2
+    if arguments[0] not in known:
+        print(f"no bug is called {arguments[0]!r}; python -m mutants --list", file=sys.stderr)
         return 2
     name, program, *rest = arguments
     with own_kernels(known[name]) as mutant:
         switch_on(mutant)
         if program == "pytest":
             return _pytest(rest)
+        if program == "script":
+            runpy.run_path(rest[0], run_name="__main__")
+            return 0
         from specla.cli import main as specla
 
         return specla([program, *rest])

@@ -19,12 +19,12 @@ that must notice. A run with a bug that nobody notices fails. Most of them don't
 comes out, and only state, logits, a later token or the draft's luck are wrong, which is how such
 bugs are met in practice.
 
-{total} bugs are planted. {reported} are modelled on something that was reported in public, named in
-the third column (`engine#number`: an issue or pull request of that engine; "lucebox, defect N": a
-defect that we found by reading its code); the others are mistakes that somebody could make.
+{total} bugs are planted. {reported} are modelled on something that is public, named in the third
+column ([bug-zoo.md](bug-zoo.md) has the links; "by reading" is a defect that we saw in an engine's
+code); the others are mistakes that somebody could make.
 
-*Caught by* names what must fail: a named test, or the fuzzer (`specla fuzz`) at the length that it
-has in continuous integration, or both.
+*Caught by* names what must fail: a named test, or the fuzzer ([fuzzing.md](fuzzing.md)) in a short
+run (`--short --seed 0`, as in continuous integration), or both.
 
 ## Run one
 
@@ -34,10 +34,15 @@ on in a process of its own, by changing a module's source text while it is impor
 ```bash
 cd tests
 python -m mutants {example} pytest -q {example_test}
-python -m mutants {example} fuzz --level {example_level} --backend numpy --seed 0 --rounds 200
+python -m mutants {example} fuzz --level {example_level} --backend numpy --short --save /tmp
 ```
 
-The whole catalogue, each bug against each of its catchers:
+Both must fail: the test with an assertion, the fuzzer with "found: a difference" and exit code 1.
+What it saves shows the difference only while the bug is on:
+`python -m mutants {example} script /tmp/specla-fuzz-kernels-numpy-0-1.py`. `python -m mutants --list`
+lists all names.
+
+The whole catalogue, each bug against each of its catchers (some minutes):
 
 ```bash
 python -m pytest -q -n 2 -m mutants
@@ -78,7 +83,7 @@ def _row(mutant: Mutant) -> str:
     cells = (
         f"`{mutant.name}`",
         mutant.wrong,
-        mutant.after or "—",
+        mutant.after or "nothing public",
         "<br>".join(map(str, mutant.caught_by)),
     )
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -42,7 +42,7 @@ def _run(name: str, seconds: int, seed: int, folder: Path) -> bool:
     if (folder / "stats.json").exists():
         stats = json.loads((folder / "stats.json").read_text())
     print(f"{name:12} {stats['runs']:9,} runs, {stats['runs'] / seconds:7,.0f} a second, "
-          f"{_coverage(text)}, peak {stats['peak_kib'] // 1024} MiB, {len(stats['finds'])} finds"
+          f"{_coverage(text)}, peak {stats['peak_kib'] // 1024} MiB, finds: {len(stats['finds'])}"
           + (f", DIED with {done.returncode}: see {log}" if died else ""), flush=True)  # fmt: skip
     for place, detail in stats["finds"].items():
         print(f"  {place}\n    {detail.splitlines()[-1][:160]}")

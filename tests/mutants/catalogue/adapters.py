@@ -95,7 +95,7 @@ MUTANTS = (
     Mutant(
         name="one-bias-for-all-branches",
         wrong="All nodes of a depth get the Markov bias of the first one that is asked for.",
-        after="lucebox, defect 11",
+        after="lucebox, by reading",
         changes=(
             Change(
                 "specla.adapters.block_rows",
@@ -111,7 +111,7 @@ MUTANTS = (
     Mutant(
         name="selector-asked-about-the-root",
         wrong="The path selector scores every node's children as if they followed the root.",
-        after="lucebox, defect 11",
+        after="lucebox, by reading",
         changes=(
             Change(
                 "specla.adapters.block_rows",
@@ -128,7 +128,7 @@ MUTANTS = (
     Mutant(
         name="ties-of-the-heap",
         wrong="Of two equally likely nodes the one whose parent was taken last comes first.",
-        after="lucebox, defect 12",
+        after="lucebox, by reading",
         changes=(
             Change(
                 "specla.core.trees.search",

@@ -31,7 +31,7 @@ MUTANTS = (
     Mutant(
         name="stop-token-committed",
         wrong="After a stop the last emitted token is in the state, though it is the next root.",
-        after="lucebox, defect 4",
+        after="lucebox, by reading",
         changes=(
             Change(
                 ACCEPTANCE,

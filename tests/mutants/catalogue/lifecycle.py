@@ -12,7 +12,7 @@ MUTANTS = (
     Mutant(
         name="pending-folded-twice-after-a-retry",
         wrong="A layer that has folded isn't remembered, so a retry folds it again.",
-        after="lucebox, defect 6",
+        after="lucebox, by reading",
         changes=(
             Change(
                 LEDGER,
@@ -26,7 +26,7 @@ MUTANTS = (
     Mutant(
         name="pending-lost-after-a-retry",
         wrong="What is pending counts as folded when a verify begins, even if it fails.",
-        after="lucebox, defect 6",
+        after="lucebox, by reading",
         changes=(
             Change(
                 LEDGER,
@@ -131,7 +131,7 @@ MUTANTS = (
     Mutant(
         name="position-advanced-twice",
         wrong="A flush moves the position on once more, as if the tokens were replayed.",
-        after="lucebox, defect 3",
+        after="lucebox, by reading",
         changes=(
             Change(
                 LEDGER,

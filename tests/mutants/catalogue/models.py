@@ -64,7 +64,7 @@ MUTANTS = (
     Mutant(
         name="failed-prefill-can-be-repeated",
         wrong="A prefill that died in mid-write leaves the sequence as if it were clean.",
-        after="lucebox, defect 6",
+        after="lucebox, by reading",
         changes=(
             Change(
                 TARGET,

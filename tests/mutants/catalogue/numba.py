@@ -14,7 +14,7 @@ MUTANTS = (
     Mutant(
         name="recorded-step-keeps-its-first-plan",
         wrong="A recorded step is walked with the array sizes that it was recorded with.",
-        after="vllm-ddtree, section 11",
+        after="vllm-ddtree",
         changes=(
             Change(
                 f"{NUMBA}.program",

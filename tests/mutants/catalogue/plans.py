@@ -146,7 +146,7 @@ MUTANTS = (
     Mutant(
         name="path-of-the-chains-head",
         wrong="The first row of a light chain sees the ancestors of another chain.",
-        after="vllm-ddtree, section 11",
+        after="vllm-ddtree",
         changes=(
             Change(
                 PLAN,

@@ -90,7 +90,7 @@ MUTANTS = (
     Mutant(
         name="offsets-right-for-the-first-sequence-only",
         wrong="A commit of several sequences gathers the first one's nodes for all of them.",
-        after="vllm-ddtree, section 11",
+        after="vllm-ddtree",
         changes=(
             Change(
                 GDN,

@@ -31,7 +31,7 @@ MUTANTS = (
     Mutant(
         name="commit-that-died-can-be-repeated",
         wrong="A commit whose copies died half-way leaves the sequence as if nothing had happened.",
-        after="lucebox, defect 7",
+        after="lucebox, by reading",
         changes=(
             Change(
                 STORE,
@@ -164,7 +164,7 @@ MUTANTS = (
     Mutant(
         name="page-table-not-uploaded-again",
         wrong="After a restore the device still knows the pages of the state that was replaced.",
-        after="vllm-ddtree, section 11",
+        after="vllm-ddtree",
         changes=(
             Change(
                 PAGES,
