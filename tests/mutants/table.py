@@ -39,8 +39,8 @@ python -m mutants {example} fuzz --level {example_level} --backend numpy --short
 
 Both must fail: the test with an assertion, the fuzzer with "found: a difference" and exit code 1.
 What it saves shows the difference only while the bug is on:
-`python -m mutants {example} script /tmp/specla-fuzz-kernels-numpy-0-1.py`. `python -m mutants --list`
-lists all names.
+`python -m mutants {example} script /tmp/specla-fuzz-kernels-numpy-0-1.py`.
+`python -m mutants --list` lists all names.
 
 The whole catalogue, each bug against each of its catchers (some minutes):
 
