@@ -53,13 +53,13 @@ def judge(name: str, catcher: Fuzz | Named | Sequence[Named]) -> Verdict:
     if isinstance(catcher, Fuzz):
         return _run(name, fuzz_arguments(catcher))
     tests = [catcher] if isinstance(catcher, Named) else catcher
-    verdict = _run(name, pytest_arguments([named.test for named in tests]))
+    verdict = _run(name, pytest_arguments([named.test for named in tests]), len(tests) > 1)
     # an error of collection or of a fixture is no failed test
     failed = "\nFAILED " in verdict.output
     return replace(verdict, caught=verdict.caught and failed)
 
 
-def _run(name: str, arguments: list[str]) -> Verdict:
+def _run(name: str, arguments: list[str], many: bool = False) -> Verdict:
     # pytest-xdist tells its workers' children things that aren't meant for them
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     path = os.pathsep.join([str(TESTS.parent), str(TESTS)])
@@ -71,7 +71,7 @@ def _run(name: str, arguments: list[str]) -> Verdict:
             env=environment | {"PYTHONPATH": path, "HYPOTHESIS_STORAGE_DIRECTORY": folder},
             capture_output=True,
             text=True,
-            timeout=LIMIT + 30,
+            timeout=8 * LIMIT if many else LIMIT + 30,
         )
     output = f"{done.stdout[-4000:]}{done.stderr[-2000:]}"
     return Verdict(done.returncode == 1, done.returncode == 0, output)
