@@ -62,6 +62,8 @@ def _soaks(args: argparse.Namespace) -> int:
     settings = Settings(args.rounds, args.context, args.max_nodes, args.seed, args.keep_going)
     if settings.rounds < 1:
         raise OptionError(f"--rounds is {settings.rounds}; it must be 1 or more")
+    if args.json:
+        _check_place(args.json)
     regimes = (args.regime or ([] if args.adapter else list(REGIMES))) + (args.adapter or [])
     model, neighbours = open_model(args.model), Neighbours()
     text = model.tokenizer.encode(PROMPTS.read_text("utf-8"), parse_special=False)
@@ -70,7 +72,15 @@ def _soaks(args: argparse.Namespace) -> int:
         targets = _targets(model, name, settings, args.threads)
         print(f"{args.model.name}; {machine_line(targets.speculative.backend)}", flush=True)
         for regime in regimes:
-            results.append(Soak(targets, regime, settings, text, _say).run())
+            soak = Soak(targets, regime, settings, text, _say)
+            try:
+                results.append(soak.run())
+            except OptionError:
+                raise
+            except SpeclaError as error:
+                # the options were right, so what refuses to go on is at fault
+                print(f"FAILED: {name}, {regime}: {type(error).__name__}: {error}")
+                return 1
             if args.json:
                 args.json.write_text(json.dumps(_json(settings, results), indent=1) + "\n")
             if results[-1].alarm.first is not None:
@@ -81,6 +91,14 @@ def _soaks(args: argparse.Namespace) -> int:
     for line in failures:
         print(f"FAILED: {line}")
     return 1 if failures else 0
+
+
+def _check_place(file: Path) -> None:
+    """Before the hours, not after them. Raises OptionError."""
+    try:
+        file.open("a").close()
+    except OSError as error:
+        raise OptionError(f"--json {file}: {error.strerror}") from None
 
 
 def _usable() -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 from hashlib import sha256
+from secrets import token_bytes
 
 import numpy as np
 
@@ -27,7 +28,14 @@ def state_digests(target: Qwen35Target, sequence: Sequence) -> Digests:
     if target.options.features:
         rows = target.features(sequence, 0, sequence.length)
         arrays["features"] = target.backend.download(rows)
-    return {name: sha256(np.ascontiguousarray(array)).digest() for name, array in arrays.items()}
+    return {name: _digest(array) for name, array in arrays.items()}
+
+
+def _digest(array: np.ndarray) -> bytes:
+    if not np.isfinite(array).all():
+        # equal to nothing, as a NaN is: a fault of both sides must not agree with itself
+        return b"not finite, " + token_bytes(16)
+    return sha256(np.ascontiguousarray(array)).digest()
 
 
 class PlainText:

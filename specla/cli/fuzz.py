@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specla.cli.outcome import DifferenceError
+from specla.cli.outcome import DifferenceError, one_line
 from specla.errors import OptionError
 
 if TYPE_CHECKING:
@@ -44,11 +44,13 @@ def command(
     outputs and all state with plain decoding, byte for byte.
 
     The same seed plays the same. At a difference the smallest case is saved as a Python script,
-    and the exit code is 1.
+    and the exit code is 1. Ctrl-C ends the run after the present operation; a case that is still
+    being made smaller is saved as it is.
     """
     from pathlib import Path
 
     from specla.backends import best_backend
+    from specla.cli.interrupt import Interrupt
     from specla.cli.progress import reporter
 
     _need_hypothesis()
@@ -70,10 +72,16 @@ def command(
         def tell(log: Log, kinds: int, seconds: float) -> None:
             advance(round(seconds) if timed else log.rounds, total, _line(log, kinds))
 
-        outcome = run(campaign, tell)
+        # no KeyboardInterrupt in the middle of an operation: a world takes it for one of its own
+        with Interrupt(lambda: None) as interrupt:
+            outcome = run(campaign, tell, lambda: interrupt.pressed)
+    if interrupt.again:
+        raise KeyboardInterrupt
     show.rows(_rows(outcome))
     if outcome.error is not None:
         raise DifferenceError(_found(campaign, outcome, Path(save)))
+    if interrupt.pressed:
+        raise KeyboardInterrupt
 
 
 def _need_hypothesis() -> None:
@@ -118,8 +126,8 @@ def _check_folder(folder: Path) -> None:
 
 
 def _line(log: Log, kinds: int) -> str:
-    counts = f"{log.rounds:,} rounds, {log.operations:,} operations"
-    return f"{counts}, {len(log.pairs)} of {kinds**2} pairs"
+    # short: beside a bar in 80 columns
+    return f"{log.rounds:,} rounds, {log.operations:,} ops, {len(log.pairs)}/{kinds**2} pairs"
 
 
 def _rows(outcome: Outcome) -> list[Row]:
@@ -136,14 +144,22 @@ def _rows(outcome: Outcome) -> list[Row]:
 
 def _found(campaign: Campaign, outcome: Outcome, folder: Path) -> str:
     """Save the case; the line that says so."""
+    from shlex import quote
+
     from specla.fuzz.script import save, script
 
     error: Any = outcome.error
-    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    # also fit for a file of source text
+    text = one_line(f"{type(error).__name__}: {error}")
     if outcome.case is None:
         return text
     by = f"specla fuzz --level {campaign.level} --backend {campaign.backend} --seed {campaign.seed}"
     name = f"specla-fuzz-{campaign.level}-{campaign.backend}-{campaign.seed}"
-    path = save(script(outcome.case, campaign.backend, by, text), folder, name)
     n = len(outcome.case.operations)
-    return f"{text} ({n} operations; play them again with: python {path})"
+    try:
+        path = save(script(outcome.case, campaign.backend, by, text), folder, name)
+    except OSError as failed:
+        # the difference is what matters: it must not end as a complaint about a disk
+        why = f"{failed.filename or folder}: {failed.strerror or failed}"
+        return f"{text} ({n} operations; not saved, {why}; play it again with: {by})"
+    return f"{text} ({n} operations; play them again with: python {quote(str(path))})"

@@ -12,14 +12,14 @@ from typing import Any
 class Interrupt:
     """While entered, SIGINT calls ``cancel`` once; after that it raises KeyboardInterrupt.
 
-    pressed: whether it was. Nothing changes where SIGINT is ignored (a job in the background), and
-    outside the main thread, where no handler can be set.
+    pressed, again: whether it was, and a second time. Nothing changes where SIGINT is ignored (a
+    job in the background), and outside the main thread, where no handler can be set.
     """
 
     def __init__(self, cancel: Callable[[], None]) -> None:
         self._cancel = cancel
         self._previous: Any = None
-        self.pressed = False
+        self.pressed = self.again = False
 
     def __enter__(self) -> Interrupt:
         ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
@@ -35,6 +35,7 @@ class Interrupt:
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
         if self.pressed:
+            self.again = True
             raise KeyboardInterrupt
         self.pressed = True
         self._cancel()

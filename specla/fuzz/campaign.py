@@ -14,6 +14,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from specla.fuzz.levels import level_of
 from specla.fuzz.log import Case, Log
 from specla.fuzz.machine import FuzzMachine
+from specla.fuzz.world import Operation
 
 STEPS = 30
 """Operations of one example."""
@@ -47,14 +48,23 @@ class Outcome:
     error: BaseException | None = None
 
 
-def run(campaign: Campaign, report: Callable[[Log, int, float], None]) -> Outcome:
+class _StoppedError(BaseException):
+    """Ends an example between two operations; Hypothesis lets it through."""
+
+
+def run(
+    campaign: Campaign,
+    report: Callable[[Log, int, float], None],
+    stop: Callable[[], bool] = lambda: False,
+) -> Outcome:
     """Fuzz. report: told (log, kinds of operations, seconds) from time to time.
 
-    Raises OptionError for an unknown level.
+    stop: asked before every operation whether to end now; what was found and is still being made
+    smaller then counts as it is. Raises OptionError for an unknown level.
     """
     level = level_of(campaign.level)
     machines = level.machines()
-    log, start = Log(), monotonic()
+    log, start, stopped = Log(), monotonic(), False
     kinds = len({kind for machine in machines for kind in machine.operations})
 
     def outcome(error: BaseException | None = None) -> Outcome:
@@ -63,12 +73,18 @@ def run(campaign: Campaign, report: Callable[[Log, int, float], None]) -> Outcom
     def tell() -> None:
         report(log, kinds, monotonic() - start)
 
+    def stops() -> bool:
+        nonlocal stopped
+        stopped = stopped or stop()
+        return stopped
+
     for batch in itertools.count():
         machine = machines[batch % len(machines)]
         try:
-            _play(machine, campaign, batch, log, tell)
-        except Exception as error:
-            return outcome(error)
+            _play(machine, campaign, batch, log, tell, stops)
+        except (Exception, SystemExit, _StoppedError) as error:
+            # Hypothesis takes an example that was stopped for a flaky one, now and then
+            return outcome(log.error if stopped else error)
         tell()
         over = campaign.minutes is not None and monotonic() - start >= 60 * campaign.minutes
         if over or (campaign.rounds is not None and log.rounds >= campaign.rounds):
@@ -82,10 +98,16 @@ def _play(
     batch: int,
     log: Log,
     tell: Callable[[], None],
+    stop: Callable[[], bool],
 ) -> None:
     """One batch of examples. Raises what an example raised."""
 
     class Bound(machine):  # type: ignore[misc, valid-type]
+        def play(self, operation: Operation) -> None:
+            if stop():
+                raise _StoppedError
+            super().play(operation)
+
         def teardown(self) -> None:
             super().teardown()
             tell()

@@ -19,7 +19,7 @@ class Case:
 class Log:
     """Counts over all examples. pairs: kinds of operations that followed one another.
 
-    failing: the last case that ended with an error; Hypothesis plays the smallest one last.
+    failing, error: the last case that ended with one; Hypothesis plays the smallest one last.
     """
 
     examples: int = 0
@@ -28,6 +28,7 @@ class Log:
     kinds: set[str] = field(default_factory=set)
     pairs: set[tuple[str, str]] = field(default_factory=set)
     failing: Case | None = None
+    error: BaseException | None = None
     _setup: Setup | None = None
     _played: list[Operation] = field(default_factory=list)
 
@@ -49,7 +50,8 @@ class Log:
         """It was played: only now it is known how many rounds that took."""
         self.rounds += operation.rounds
 
-    def failed(self) -> None:
+    def failed(self, error: BaseException) -> None:
         """What was played last ended with an error."""
         if self._setup is not None:
+            self.error = error
             self.failing = Case(self._setup, tuple(self._played))

@@ -43,7 +43,7 @@ class FuzzMachine(RuleBasedStateMachine):
     def _guarded(self, act: Any) -> None:
         try:
             act()
-        except BaseException:
+        except BaseException as error:
             self._failed = True
-            self.log.failed()
+            self.log.failed(error)
             raise

@@ -24,6 +24,12 @@ class Record:
     logits: np.ndarray | None
     features: np.ndarray | None
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether there is no NaN and no infinity in it."""
+        each = [*self.arrays.values(), self.logits, self.features]
+        return all(np.isfinite(array).all() for array in each if array is not None)
+
 
 class PlainDecoder:
     """Wraps a target of its own (one slot)."""
@@ -58,9 +64,9 @@ class PlainDecoder:
             features = np.array(self.target.features(self.sequence, 0, length))
         arrays = self.target.state_arrays(self.sequence)
         # an oracle's NaN would agree with every NaN
-        finite = all(np.isfinite(array).all() for array in arrays.values())
-        demand(finite, "plain decoding itself gives NaN or infinity")
-        return Record(arrays, logits, features)
+        record = Record(arrays, logits, features)
+        demand(record.is_finite, "plain decoding itself gives NaN or infinity")
+        return record
 
     def _load(self, tokens: tuple[int, ...]) -> None:
         if self._at == tokens:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +43,30 @@ def script(case: Case, backend: str, found_by: str, error: str) -> str:
 
 
 def save(text: str, folder: Path, name: str) -> Path:
-    """Write a script, complete or not at all, under a name that is not taken yet."""
+    """Write a script, complete or not at all, under a name that nobody else has taken."""
     folder.mkdir(parents=True, exist_ok=True)
-    number = 1
-    while (path := folder / f"{name}-{number}.py").exists():
-        number += 1
-    draft = path.with_suffix(".tmp")
-    draft.write_text(text, encoding="utf-8")
-    os.replace(draft, path)
-    return path
+    for number in count(1):
+        path = folder / f"{name}-{number}.py"
+        draft = path.with_suffix(".tmp")
+        if path.exists():
+            continue
+        try:
+            # two runs may find one at once: the name belongs to who makes its draft
+            file = draft.open("x", encoding="utf-8")
+        except FileExistsError:
+            continue
+        try:
+            with file:
+                file.write(text)
+        except BaseException:
+            draft.unlink()
+            raise
+        # whoever had the draft just before may be done
+        if not path.exists():
+            os.replace(draft, path)
+            return path
+        draft.unlink()
+    raise AssertionError("unreachable")
 
 
 def _quoted(error: str) -> str:

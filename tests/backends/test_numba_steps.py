@@ -16,7 +16,7 @@ from specla.backends.numba.backend import NumbaBackend
 from specla.backends.numba.program import Program
 from specla.backends.steps import StepRunner
 from specla.core import lifecycle
-from specla.core.lifecycle import Phase
+from specla.core.lifecycle import Phase, Progress
 from specla.core.topology import Tree
 from specla.fuzz.interrupts import interrupted
 from specla.models.qwen35 import target as target_module
@@ -38,7 +38,8 @@ def test_recorded_steps_are_the_single_calls(
 ) -> None:
     """Many steps of few shapes, so that programs meet plans that they weren't recorded with."""
     monkeypatch.setattr(module, "LONG_STEP", long_step)
-    monkeypatch.setattr(module, "SLICE", 3)
+    # where products are functions a list has three calls at most, and two slices then
+    monkeypatch.setattr(module, "SLICE", 2)
     rng = np.random.default_rng(3)
     targets = [
         tiny_target(2, backend=backend, kind="Q8_0", pattern="ggag", features=features)
@@ -168,6 +169,39 @@ def test_a_step_that_stopped_half_way_breaks_the_sequence() -> None:
     with pytest.raises(KeyboardInterrupt):
         target.verify([(sequence, tree)])
     assert sequence.ledger.phase is Phase.BROKEN
+
+
+def test_a_list_of_calls_knows_how_far_it_came() -> None:
+    backend = NumbaBackend()
+    target = tiny_target(1, backend=backend)
+    sequence = target.open()
+    target.verify([(sequence, Tree.build([1, 2, 3], [-1, 0, 0]))])
+    target.commit(sequence, [0, 2])
+    (program,) = target.store._runner._programs.values()
+    (calls,) = program._lists
+    assert len(calls._rows) > 1
+
+    class Interrupted:
+        """After its first walk."""
+
+        walked = False
+
+        def walk(self, *arguments: Any) -> None:
+            if self.walked:
+                raise KeyboardInterrupt
+            self.walked = True
+            backend.team.walk(*arguments)
+
+    for _ in range(2):
+        calls.reset()
+        assert calls.progress is Progress.UNTOUCHED
+        team: Any = Interrupted()
+        with pytest.raises(KeyboardInterrupt):
+            calls.run(team, 1)
+        assert calls.progress is Progress.PARTIAL
+    calls.reset()
+    calls.run(backend.team, 1)
+    assert calls.progress is Progress.DONE
 
 
 PROMPT, TREE = [5, 6, 7], Tree.build([1, 2, 3], [-1, 0, 1])

@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import soak
+from soak_plain import state_digests
 from soak_proposals import REGIMES
 from soak_result import Result, failures_of, resident_bytes
 from support.chosen import CPU_BACKENDS
@@ -190,3 +193,36 @@ def test_a_bad_option_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "unknown backend 'numpi'" in capsys.readouterr().err
     assert run("--rounds", 0) == 2
     assert capsys.readouterr().err == "soak: --rounds is 0; it must be 1 or more\n"
+
+
+def test_figures_that_cannot_be_written_are_refused_before_the_soak(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "missing" / "soak.json"
+    assert run("--backend", "numpy", "--json", path) == 2
+    assert capsys.readouterr() == ("", f"soak: --json {path}: No such file or directory\n")
+
+
+def test_a_refusal_in_the_middle_is_a_failure_and_no_bad_option(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        Ledger, "end_commit", lambda ledger, move: setattr(ledger, "_writing", "nothing")
+    )
+    assert run("--backend", "numpy", "--regime", "full", "--rounds", 5) == 1
+    assert "FAILED: numpy, full: LifecycleError: " in capsys.readouterr().out
+
+
+def test_not_a_number_equals_nothing_not_even_itself() -> None:
+    """Or a fault of both decodings would agree with itself."""
+
+    class Target:
+        options = SimpleNamespace(features=())
+        state = np.float32([1, np.nan])
+
+        def state_arrays(self, _: object) -> dict[str, Any]:
+            return {"state": self.state, "window": np.zeros(2, np.float32)}
+
+    target: Any = Target()
+    first, second = state_digests(target, target), state_digests(target, target)
+    assert first["window"] == second["window"] and first["state"] != second["state"]

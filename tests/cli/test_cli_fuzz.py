@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import shlex
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
 from specla.backends.numpy import conv
+from specla.fuzz import script
 
 SHORT = ("fuzz", "--backend", "numpy", "--rounds", "10")
 
@@ -67,6 +72,53 @@ def test_a_place_to_save_that_cannot_be_written(
     (tmp_path / "file").write_text("")
     result = run(*SHORT, "--save", tmp_path / "file")
     assert result.code == 2 and "--save" in result.err.splitlines()[-1]
+
+
+def test_a_difference_that_cannot_be_saved_is_told_all_the_same(
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> Path:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "found"))
+
+    monkeypatch.setattr(conv, "fold_window", lambda pool, layer, plan: None)
+    monkeypatch.setattr(script, "save", full)
+    options = ("--backend", "numpy", "--rounds", 500, "--seed", 7, "--no-shrink", "--quiet")
+    result = run("fuzz", *options, "--save", tmp_path)
+    assert result.code == 1
+    (line,) = result.err.splitlines()
+    assert line.startswith("specla: error: FoundError: ") and "No space left on device" in line
+    assert line.endswith("specla fuzz --level kernels --backend numpy --seed 7)")
+
+
+def test_the_command_for_a_case_can_be_pasted(
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conv, "fold_window", lambda pool, layer, plan: None)
+    options = ("--backend", "numpy", "--rounds", 500, "--no-shrink", "--quiet")
+    line = run("fuzz", *options, "--save", tmp_path / "two words").err
+    command = line.partition("play them again with: ")[2].rstrip(")\n")
+    (python, path) = shlex.split(command)
+    assert python == "python" and Path(path).is_file()
+
+
+@pytest.mark.parametrize("level", ["kernels", "engine"])
+def test_one_press_of_ctrl_c_ends_the_run_between_two_operations(
+    run, level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It strikes inside of a kernel, where a session would take it for an injected one."""
+    begin, asked = conv.conv_verify, []
+
+    def pressed(*arguments: object) -> None:
+        asked.append(1)
+        if len(asked) == 3:
+            signal.raise_signal(signal.SIGINT)
+        begin(*arguments)
+
+    monkeypatch.setattr(conv, "conv_verify", pressed)
+    options = ("--backend", "numpy", "--rounds", 10**6, "--level", level)
+    result = run("fuzz", *options, "--save", tmp_path)
+    assert result.code == 130 and result.err.endswith("found: no difference\n")
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_hypothesis(run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,15 @@ def test_any_bytes_come_as_one_decoding_of_them(data: bytes) -> None:
     assert "".join(pieces(data, [])[0]) == data.decode("utf-8", "replace")
 
 
+def test_what_is_owed_at_the_end_comes_in_order_and_meets_the_stops() -> None:
+    half = "é".encode()[:1]
+    shown, stream = pieces(b"xa" + half, ["ab"])
+    assert "".join(shown) == "xa\ufffd" and stream.matched is None
+    # the end of the text completes it
+    shown, stream = pieces(b"xa" + half, ["a\ufffd"])
+    assert "".join(shown) == "x" and stream.matched == "a\ufffd"
+
+
 @given(st.text("abé", max_size=30), st.lists(st.text("abé", min_size=1, max_size=4), max_size=3))
 def test_text_ends_before_the_first_complete_stop_string(text: str, stops: list[str]) -> None:
     shown, stream = pieces(text.encode(), stops)

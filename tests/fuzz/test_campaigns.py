@@ -5,13 +5,19 @@ What a machine is good for is shown by tests/mutants, which switches planted bug
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import pytest
 from support.chosen import CPU_BACKENDS
 
+from specla.backends.numpy import conv
 from specla.errors import OptionError
 from specla.fuzz.campaign import Campaign, Outcome, run
+from specla.fuzz.demand import FoundError
 from specla.fuzz.levels import LEVELS
 from specla.fuzz.log import Log
+from specla.fuzz.script import save
 
 ROUNDS = {"kernels": 250, "engine": 80, "model": 30}
 
@@ -56,6 +62,35 @@ def test_time_is_a_limit_too() -> None:
     # one batch, and a report after each of its examples
     assert outcome.error is None and outcome.log.examples == len(told) - 1
     assert told == sorted(told)
+
+
+def test_what_is_still_being_made_smaller_counts_when_the_run_is_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    logs: list[Log] = []
+    monkeypatch.setattr(conv, "fold_window", lambda pool, layer, plan: None)
+
+    def report(log: Log, kinds: int, seconds: float) -> None:
+        logs.append(log)
+
+    def stop() -> bool:
+        # reports come after an example: the first one after the find is the first one of many
+        return bool(logs) and logs[-1].failing is not None
+
+    outcome = run(Campaign("kernels", "numpy", 7, minutes=None, rounds=500), report, stop)
+    assert isinstance(outcome.error, FoundError)
+    assert outcome.case is logs[-1].failing is not None
+
+
+def test_two_runs_that_find_something_at_once_keep_both(tmp_path: Path) -> None:
+    def keep(number: int) -> Path:
+        return save(f"{number}\n", tmp_path, "found")
+
+    with ThreadPoolExecutor(8) as pool:
+        paths = list(pool.map(keep, range(200)))
+    assert len(set(paths)) == 200
+    assert [path.read_text() for path in paths] == [f"{number}\n" for number in range(200)]
+    assert not list(tmp_path.glob("*.tmp"))
 
 
 def test_an_unknown_level_lists_the_known_ones() -> None:

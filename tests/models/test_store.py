@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.chosen import reference
+from support.chosen import chosen_backend, reference
 from support.tiny import VOCAB, tiny_target
 
 from specla.core.lifecycle import Phase
 from specla.core.topology import Tree
 from specla.errors import CapacityError, LifecycleError, OptionError, SpeclaError, TopologyError
+from specla.fuzz.failing import FailingBackend, InjectedError
 from specla.fuzz.plain import PlainDecoder, difference, same
 from specla.models.qwen35.target import Qwen35Target
 
@@ -131,6 +132,28 @@ def test_a_fork_shares_full_pages_and_copies_the_last(length: int) -> None:
     assert difference(target.state_arrays(one), arrays_after((*prompt(length), 5))) == ""
 
 
+@pytest.mark.parametrize("n", [0, 1])
+def test_a_page_that_cannot_be_copied_is_given_back(n: int) -> None:
+    """n: the copy that fails, of the keys or of the values."""
+    backend = FailingBackend(chosen_backend())
+    target = tiny_target(backend=backend, slots=2)
+    one = filled(target, 10)
+    two = target.fork(one)
+    pool = target.store.pages.pool
+    free = pool.free
+    backend.arm(n, names=("copy",))
+    with pytest.raises(InjectedError):
+        target.verify([(two, TREE)])
+    assert pool.free == free
+    backend.disarm()
+    target.verify([(two, TREE)])
+    target.commit(two, (0, 2))
+    assert difference(target.state_arrays(two), arrays_after((*prompt(10), 3, 8))) == ""
+    target.close(one)
+    target.close(two)
+    assert pool.free == pool.n_pages
+
+
 def test_snapshots_survive_everything() -> None:
     target = tiny_target(slots=2)
     sequence = filled(target, 66)
@@ -148,7 +171,8 @@ def test_snapshots_survive_everything() -> None:
         target.prefill([(other, (9,))])
         assert difference(target.state_arrays(other), arrays_after((*prompt(66), 3, 8, 9))) == ""
     target.store.release(snapshot)
-    target.store.release(snapshot)  # twice is once
+    target.store.release(snapshot)  # twice is once: nobody else's pages are given back
+    assert difference(target.state_arrays(other), arrays_after((*prompt(66), 3, 8, 9))) == ""
     with pytest.raises(LifecycleError, match="released"):
         target.restore(other, snapshot)
     target.close(other)

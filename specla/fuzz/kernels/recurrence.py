@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specla.core.elementary import exp, rsqrt, sigmoid, silu, softplus
+from specla.fuzz.demand import demand
 from specla.fuzz.kernels.tables import AttentionTables, GdnTables
 from specla.fuzz.plain import Record
 from specla.models.qwen35.config import Qwen35Config
@@ -205,7 +206,7 @@ class PlainRecurrence:
                 features = np.concatenate([features, row[None]])
         shape = (0, length, self.config.n_kv_heads, self.config.head_dim)
         none = np.zeros(shape, self.kv_type)
-        return Record(
+        record = Record(
             {
                 "state": _stacked([g.state for g in gdn]),
                 "window": _stacked([g.window for g in gdn]),
@@ -215,6 +216,8 @@ class PlainRecurrence:
             None if outputs is None else np.concatenate(outputs),
             features if pick else None,
         )
+        demand(record.is_finite, "the plain recurrence itself gives NaN or infinity")
+        return record
 
 
 def _stacked(arrays: list[Float32]) -> Float32:

@@ -14,7 +14,9 @@ def quoted(value: object) -> str:
     """`repr` of a value from a file, cut to one readable line."""
     # cut before repr too: the repr of a 250,000-token list takes seconds
     if isinstance(value, (str, bytes)) and len(value) > _LIMIT:
-        return repr(value[: _LIMIT - 3]) + "..."
+        text = repr(value[: _LIMIT - 3])
+        # a character may take ten when it is escaped
+        return (text if len(text) <= _LIMIT else text[: _LIMIT - 3]) + "..."
     if isinstance(value, (list, tuple)) and len(value) > 8:
         return repr(list(value[:8]))[:-1][:_LIMIT] + f", ...] ({len(value)} values)"
     text = repr(value)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from string import Formatter
 from typing import Any
 
 from jinja2.exceptions import SecurityError
+from jinja2.sandbox import safe_range
 
 from specla.models.tokenizer.meter import ITEM, current
 
@@ -18,9 +20,9 @@ MAX_PRODUCT = 1_000_000
 MAX_EXPONENT_BITS = 10_000
 """Most bits that `**` may make of integers."""
 _WIDEST = 1000
+_LARGEST_OF_RANGE = 1 << 53
 _MAX_PRECISION = 64
 _WIDE = re.compile(r"\d{4,}")
-_NESTED_SPEC = re.compile(r":[^{}]*\{")
 
 REMOVED_METHODS = frozenset(
     ("encode", "maketrans", "translate", "to_bytes", "from_bytes", "fromkeys", "striptags")
@@ -57,7 +59,9 @@ def percent(text: str, values: object) -> None:
 
 def braces(text: str, values: object) -> None:
     """Before `text.format(values)`."""
-    if _WIDE.search(text) or _NESTED_SPEC.search(text):
+    # what Python itself takes for formats; patterns may look at each place again and again
+    specs = [spec for _, _, spec, _ in Formatter().parse(text) if spec]
+    if any("{" in spec or _WIDE.search(spec) for spec in specs):
         raise SecurityError(f"a format of {_WIDEST} characters and more is not allowed")
     meter = current()
     meter.spend(text.count("{") * (_WIDEST + meter.weigh(values)))
@@ -72,13 +76,19 @@ def _join(separator: Any, values: Any = (), *_: Any) -> None:
     current().spend(len(str(separator)) * (len(values) if hasattr(values, "__len__") else 1))
 
 
-def _widen(text: str, width: Any = 8, *_: Any) -> None:
-    if isinstance(width, int):
-        current().spend(max(width, 0) * (1 + text.count("\t")))
+def _widen(text: str, *given: Any) -> None:
+    width = max([8, *(value for value in given if isinstance(value, int))])
+    current().spend(width * (1 + text.count("\t")))
 
 
 def _strip(text: str, letters: Any = "", *_: Any) -> None:
     current().spend(len(text) * (len(letters) // ITEM if isinstance(letters, str) else 0))
+
+
+def _search_backwards(text: str, *given: Any) -> None:
+    # Python searches cleverly from the front only
+    longest = max([0, *(len(value) for value in given if isinstance(value, str))])
+    current().spend(len(text) * (longest // ITEM))
 
 
 METHODS: dict[str, Callable[..., None]] = {
@@ -92,8 +102,17 @@ METHODS: dict[str, Callable[..., None]] = {
     "strip": _strip,
     "lstrip": _strip,
     "rstrip": _strip,
+    **dict.fromkeys(("rfind", "rindex", "rsplit", "rpartition"), _search_backwards),
 }
-"""Checks of the methods of a text: called with the text and the arguments."""
+"""Checks of the methods of a text: called with the text and the arguments, named ones last."""
+
+
+def numbers(*bounds: int) -> range:
+    """`range(...)`, not of huge numbers: multiples of 2**61 - 1 have all the same hash."""
+    made: range = safe_range(*bounds)
+    if made and max(abs(made[0]), abs(made[-1])) > _LARGEST_OF_RANGE:
+        raise SecurityError(f"a range beyond {_LARGEST_OF_RANGE} is not allowed")
+    return made
 
 
 def _indent(text: Any, width: Any = 4, *_: Any, **__: Any) -> None:

@@ -76,7 +76,8 @@ def _check_method(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         if name in ("format", "format_map"):
             growth.braces(owner, [args, kwargs])
         elif name in growth.METHODS:
-            growth.METHODS[name](owner, *args)
+            named = (kwargs[key] for key in kwargs.keys() - _JINJAS_OWN)
+            growth.METHODS[name](owner, *args, *named)
     elif isinstance(owner, (list, tuple)):
         current().weigh(owner)
 
@@ -176,6 +177,7 @@ def make_environment(filters: dict[str, Callable[..., Any]]) -> Environment:
     for name, hook in HOOKS.items():
         setattr(environment, name, hook)
     environment.globals["namespace"] = PlainNamespace
+    environment.globals["range"] = growth.numbers
     del environment.globals["lipsum"]
     environment.filters = {
         name: _metered_filter(name, function)

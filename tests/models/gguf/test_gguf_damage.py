@@ -49,6 +49,7 @@ def message_of(path: Path, content: bytes) -> str:
     assert time.perf_counter() - start < 1
     message = str(caught.value)
     assert message.startswith(str(path)) and "\n" not in message
+    assert len(message) < 1000 + len(str(path))
     return message
 
 
@@ -176,6 +177,16 @@ CASES = {
     "overlapping tensors": (
         gguf_bytes((), {"s": Tensor((16,), 0, bytes(64)), "t": Tensor((1,), 0, b"", offset=32)}),
         "'s' and 't' overlap",
+    ),
+    "overlapping tensors of long strange names": (
+        gguf_bytes(
+            (),
+            {
+                "s" + "\U000e0001" * 200: Tensor((16,), 0, bytes(64)),
+                "t" + "\U000e0001" * 200: Tensor((1,), 0, b"", offset=32),
+            },
+        ),
+        "overlap",
     ),
     "removed tensor type": (
         gguf_bytes((), {"t": Tensor((32,), 4, bytes(64))}),

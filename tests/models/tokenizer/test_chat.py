@@ -224,3 +224,23 @@ def test_any_text_as_template_renders_or_gets_one_line(source: str) -> None:
         assert isinstance(render("{{ 1 }}{% if x %}" + source + "{% endif %}"), str)
     except ChatTemplateError as error:
         assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("{{ 'Role: {} in 2024, {:>3}'.format('x', 1) }}", "Role: x in 2024,   1"),
+        ("{{ 'a</think>b</think>c'.rsplit('</think>', maxsplit=1)[-1] }}", "c"),
+        ("{{ 'a</think>b'.rfind('</think>') }}", "1"),
+        ("{{ range(5, -5, -3)|list }}{{ range(9007199254740993)[:0]|length }}", None),
+        ("{{ range(5, -5, -3)|list }}", "[5, 2, -1, -4]"),
+        ("{{ '\\t'.expandtabs(tabsize=3) }}", "   "),
+    ],
+)
+def test_what_is_metered_still_works(source: str, text: str | None) -> None:
+    template = ChatTemplate(source)
+    if text is None:
+        with pytest.raises(ChatTemplateError):
+            template.render([])
+    else:
+        assert template.render([]) == text
