@@ -81,7 +81,15 @@ def run(
     for batch in itertools.count():
         machine = machines[batch % len(machines)]
         try:
-            _play(machine, campaign, batch, log, tell, stops)
+            play_examples(
+                machine,
+                campaign.backend,
+                campaign.seed * 1_000_003 + batch,
+                log=log,
+                shrink=campaign.shrink,
+                told=tell,
+                stop=stops,
+            )
         except (Exception, SystemExit, _StoppedError) as error:
             # Hypothesis takes an example that was stopped for a flaky one, now and then
             return outcome(log.error if stopped else error)
@@ -92,15 +100,21 @@ def run(
     return outcome()
 
 
-def _play(
+def play_examples(
     machine: type[FuzzMachine],
-    campaign: Campaign,
-    batch: int,
+    backend: str,
+    start: int,
+    *,
     log: Log,
-    tell: Callable[[], None],
-    stop: Callable[[], bool],
+    count: int = EXAMPLES,
+    shrink: bool = False,
+    told: Callable[[], None] = lambda: None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> None:
-    """One batch of examples. Raises what an example raised."""
+    """``count`` examples of a machine, always the same for a ``start``. Raises what one raised.
+
+    log: of what is played.  told: called after each.  stop: asked before every operation.
+    """
 
     class Bound(machine):  # type: ignore[misc, valid-type]
         def play(self, operation: Operation) -> None:
@@ -110,16 +124,16 @@ def _play(
 
         def teardown(self) -> None:
             super().teardown()
-            tell()
+            told()
 
     Bound.__name__ = Bound.__qualname__ = machine.__name__
-    Bound.backend, Bound.log = campaign.backend, log
-    phases = (Phase.generate, Phase.shrink) if campaign.shrink else (Phase.generate,)
+    Bound.backend, Bound.log = backend, log
+    phases = (Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
     with with_reporter(lambda _: None):
         run_state_machine_as_test(
-            seed(campaign.seed * 1_000_003 + batch)(Bound),
+            seed(start)(Bound),
             settings=settings(
-                max_examples=EXAMPLES,
+                max_examples=count,
                 stateful_step_count=STEPS,
                 phases=phases,
                 database=None,

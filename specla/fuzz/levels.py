@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 class Level:
     """machines: imports them; they take turns.  short: rounds of a short run, about 20 seconds."""
 
-    about: str
     machines: Callable[[], tuple[type[FuzzMachine], ...]]
     short: int
 
@@ -42,9 +41,9 @@ def _model() -> tuple[type[FuzzMachine], ...]:
 
 
 LEVELS = {
-    "kernels": Level("state and kernels, without a model", _kernels, 1500),
-    "engine": Level("a tiny random model, and sessions with hostile adapters", _engine, 600),
-    "model": Level("the bundled model", _model, 200),
+    "kernels": Level(_kernels, 1500),
+    "engine": Level(_engine, 600),
+    "model": Level(_model, 200),
 }
 
 

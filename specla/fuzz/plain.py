@@ -15,6 +15,9 @@ from specla.fuzz.demand import demand
 from specla.models.qwen35.target import Qwen35Target, Verified
 from specla.testing.arrays import difference_of
 
+REMEMBERED = {"tiny": 3000, "bundled": 300}
+"""Token lists that an oracle remembers from one example to the next, by model."""
+
 
 @dataclass(frozen=True)
 class Record:
@@ -57,6 +60,11 @@ class PlainDecoder:
         wanted = {(), *keep}
         self._known = {k: v for k, v in self._known.items() if k in wanted}
 
+    def trim(self, most: int) -> None:
+        """Drop all records where there are more than ``most``."""
+        if len(self._known) > most:
+            self.forget([])
+
     def _record(self, logits: np.ndarray | None) -> Record:
         features = None
         if self.target.options.features:
@@ -88,16 +96,6 @@ class PlainDecoder:
 
 def _pools(target: Qwen35Target) -> tuple[Any, Any]:
     return target.store.recurrent, target.store.kv
-
-
-def fresh(target: Qwen35Target, tokens: tuple[int, ...]) -> dict[str, np.ndarray]:
-    """State arrays of a new sequence that prefilled ``tokens`` one by one, without any memory."""
-    sequence = target.open()
-    for token in tokens:
-        target.prefill([(sequence, (token,))])
-    arrays = target.state_arrays(sequence)
-    target.close(sequence)
-    return arrays
 
 
 def same(found: np.ndarray, wanted: np.ndarray) -> bool:

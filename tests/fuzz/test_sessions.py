@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import HealthCheck, Phase, seed, settings
-from hypothesis.stateful import run_state_machine_as_test
 
+from specla.fuzz.campaign import play_examples
+from specla.fuzz.log import Case, Log
+from specla.fuzz.script import replay
 from specla.fuzz.sessions.adapters import MIX, REAL, AdapterSpec
-from specla.fuzz.sessions.machine import BundledSessions, Sessions, TinySessions
+from specla.fuzz.sessions.bad_proposals import BAD
+from specla.fuzz.sessions.machine import BundledSessions, TinySessions
+from specla.fuzz.sessions.misuses import MISUSES
 from specla.fuzz.sessions.operations import (
-    MISUSES,
     Cancel,
     Check,
     Close,
@@ -23,49 +25,25 @@ from specla.fuzz.sessions.operations import (
     Open,
     SessionOperation,
 )
-from specla.fuzz.sessions.proposals import BAD, SOUND
+from specla.fuzz.sessions.proposals import SOUND
 from specla.fuzz.sessions.setups import SessionSetup
 from specla.fuzz.sessions.wishes import Trouble, Wish
-from specla.fuzz.sessions.world import VERIFIERS, SessionWorld
+from specla.fuzz.sessions.world import VERIFIERS
 
 SAMPLED = (("temperature", 1.0), ("top_k", 5), ("seed", 3))
 
 
-def run(machine: type[Sessions], backend: str, examples: int, start: int = 0) -> None:
-    """A short run, always the same; without a search for the smallest case."""
-
-    class Bound(machine):  # type: ignore[misc, valid-type]
-        pass
-
-    Bound.backend = backend
-    run_state_machine_as_test(
-        seed(start)(Bound),
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=30,
-            phases=(Phase.generate,),
-            database=None,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
-
-
-def play(setup: SessionSetup, backend: str, operations: Sequence[SessionOperation]) -> SessionWorld:
-    world = setup.build(backend)
-    for operation in operations:
-        operation.play(world)
-    world.finish()
-    return world
+def play(setup: SessionSetup, backend: str, operations: Sequence[SessionOperation]) -> None:
+    replay(backend, Case(setup, tuple(operations)))
 
 
 @pytest.mark.parametrize("backend", ["numpy", "numba"])
 def test_a_tiny_model(backend: str) -> None:
-    run(TinySessions, backend, 12)
+    play_examples(TinySessions, backend, 0, log=Log(), count=12)
 
 
 def test_the_bundled_model() -> None:
-    run(BundledSessions, "numba", 2)
+    play_examples(BundledSessions, "numba", 0, log=Log(), count=2)
 
 
 TINY = SessionSetup(features=(0, 2), slots=3, context=80)

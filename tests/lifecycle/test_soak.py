@@ -14,7 +14,8 @@ from support.tiny import VOCAB, tiny_target
 from specla.core.lifecycle import Phase
 from specla.fuzz.lifecycle.driver import Driver
 from specla.fuzz.lifecycle.texts import Failure, Text
-from specla.fuzz.plain import difference, fresh
+from specla.fuzz.plain import difference
+from specla.models.qwen35.target import Qwen35Target
 
 pytestmark = pytest.mark.usefixtures("backend_name")
 
@@ -159,3 +160,13 @@ def test_soak_with_failures() -> None:
         driver.plain.forget(keep=[text.tokens])
     assert broken >= 5 and retried >= 20, "the failures must strike both inside and between writes"
     driver.close_all()
+
+
+def fresh(target: Qwen35Target, tokens: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """State arrays of a new sequence that prefilled ``tokens`` one by one, without any memory."""
+    sequence = target.open()
+    for token in tokens:
+        target.prefill([(sequence, (token,))])
+    arrays = target.state_arrays(sequence)
+    target.close(sequence)
+    return arrays

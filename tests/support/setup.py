@@ -15,13 +15,15 @@ _plain: dict[str, PlainDecoder] = {}
 
 
 def make_driver(seed: int = 0, **options: Any) -> Driver:
-    """options: of tiny_target. The plain decoder computes on the reference backend; those of equal
-    settings are shared: they only remember."""
-    backend = FailingBackend(chosen_backend())
-    target = tiny_target(seed, backend=backend, **options)
+    """options: of tiny_target."""
+    target = tiny_target(seed, backend=FailingBackend(chosen_backend()), **options)
+    return Driver(target, plain_decoder(seed, **options))
+
+
+def plain_decoder(seed: int, **options: Any) -> PlainDecoder:
+    """Plain decoding on the reference backend; one for equal settings: it only remembers."""
     key = repr((seed, sorted(options.items())))
     if key not in _plain:
-        _plain[key] = PlainDecoder(
-            tiny_target(seed, backend=reference(), **(options | {"slots": 1}))
-        )
-    return Driver(target, backend, _plain[key], lambda result: backend.download(result.logits))
+        target = tiny_target(seed, backend=reference(), **(options | {"slots": 1}))
+        _plain[key] = PlainDecoder(target)
+    return _plain[key]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from support.forests import paths_of, random_tree
-from support.setup import make_driver
+from support.setup import make_driver, plain_decoder
 from support.tiny import tiny_target
-from zoo.zoo_driver import PROMPT, opened, plain_decoder, play, started, tokens_of, wrong_rows
+from zoo.zoo_driver import PROMPT, opened, play, started, tokens_of, wrong_rows
 
 from specla.core.topology import Tree
 from specla.errors import LifecycleError

@@ -9,13 +9,13 @@ import pytest
 from support.arrays import filled, quantised_rows
 from support.chosen import chosen_backend, reference
 from support.oracle import SequentialGdn
+from support.setup import plain_decoder
 from support.tiny import source, tiny_target
 from zoo.zoo_driver import (
     GREEDY,
     PROMPT,
     Guesses,
     opened,
-    plain_decoder,
     state_differs,
     tokens_of,
     truth,

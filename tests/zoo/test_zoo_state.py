@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 from support.chosen import chosen_backend
-from support.setup import make_driver
+from support.setup import make_driver, plain_decoder
 from support.tiny import tiny_target, tiny_weights
 from zoo.zoo_driver import (
     GREEDY,
     PROMPT,
     knowing,
     opened,
-    plain_decoder,
     play,
     started,
     state_differs,

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.setup import make_driver
+from support.setup import make_driver, plain_decoder
 from support.tiny import VOCAB, tiny_target
 from zoo.zoo_driver import (
     GREEDY,
     PROMPT,
     Guesses,
     opened,
-    plain_decoder,
     play,
     started,
     truth,

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from ast import literal_eval
 from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Any
 
 import numpy as np
-from support.chosen import reference
 from support.plain import plain_run
-from support.tiny import tiny_target
 
 from specla.adapters.base import Adapter
 from specla.core.proposal import Proposal, SequenceView
@@ -54,17 +49,6 @@ def play(driver: Driver, text: Text, tree: Tree, path: Sequence[int]) -> None:
 
 
 # -- a target by itself, on whatever runs its steps as an engine would -----------------------------
-
-
-@cache
-def _plain(key: str) -> PlainDecoder:
-    seed, options = literal_eval(key)
-    return PlainDecoder(tiny_target(seed, backend=reference(), **{**options, "slots": 1}))
-
-
-def plain_decoder(seed: int, **options: Any) -> PlainDecoder:
-    """Plain decoding on the reference backend; one for equal settings: it only remembers."""
-    return _plain(repr((seed, options)))
 
 
 def opened(target: Qwen35Target, prompt: Sequence[int] = PROMPT) -> TargetSequence:

@@ -21,6 +21,7 @@ from specla.models.mtp.weights import open_mtp
 from specla.models.qwen35.options import TargetOptions
 from specla.models.qwen35.rotary import rotary_table
 from specla.models.tokenizer.tokenizer import Tokenizer
+from tools.fuzz_readers.contract import LONGEST
 
 ROOM = TargetOptions(context=64, max_nodes=4, chunk=8)
 TEXT = "hell <|im_start|>\n  o\u0308 <|im_end|> 12'll"
@@ -115,7 +116,7 @@ def _ignored(call: object, *arguments: object) -> SpeclaError | None:
     try:
         call(*arguments)  # type: ignore[operator]
     except SpeclaError as error:
-        if "\n" in str(error) or len(str(error)) > 1000:
+        if "\n" in str(error) or len(str(error)) > LONGEST:
             raise ArithmeticError(f"no short line: {str(error)[:200]!r}") from error
         return error
     return None

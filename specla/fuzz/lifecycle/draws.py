@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from specla.core.topology import Tree
 from specla.fuzz.failing import KERNELS, TRANSFERS
-from specla.fuzz.lifecycle.operations import Grown, Tokens
+from specla.fuzz.lifecycle.driver import Tokens
+from specla.fuzz.lifecycle.operations import Grown
 from specla.fuzz.lifecycle.texts import Failure
 from specla.testing.forests import random_tree
 

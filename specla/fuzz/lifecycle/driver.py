@@ -2,31 +2,26 @@
 
 The driver's own idea of a sequence is a list of committed tokens. All it compares with is an
 oracle's plain decoding: outputs of every verified row, and the state arrays, byte for byte.
-Whether a failure may break a sequence follows from the driver's own account of which layers have
-folded what, not from the ledger's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from specla.core.lifecycle import Phase
 from specla.core.topology import Tree
 from specla.errors import BrokenSequenceError, CapacityError, LifecycleError
 from specla.fuzz.demand import demand, demand_refusal
-from specla.fuzz.failing import FOLDS, TRANSFERS, FailingBackend, InjectedError
+from specla.fuzz.failing import FOLDS, TRANSFERS, FailingBackend
+from specla.fuzz.lifecycle.attempts import Attempts, Outputs
 from specla.fuzz.lifecycle.texts import Failure, Saved, Text
 from specla.fuzz.plain import Record, difference, same
 from specla.models.qwen35.target import Qwen35Target, Verified
 from specla.testing.forests import naive_path
 
 Tokens = tuple[int, ...]
-_WINDOW = ("conv_verify", "fold_window")
 
 
 class Oracle(Protocol):
@@ -39,20 +34,20 @@ class Oracle(Protocol):
         """Drop what it remembers, but for ``keep``."""
 
 
-@dataclass
 class Driver:
-    """target: under test.  backend: the failing one that it computes on, or None; then nothing
-    fails, and steps are recorded where the backend does that.  outputs: of a pass, on the host.
-    injected: failures so far.
+    """target: under test.  outputs: of a pass of it; None: its logits.
+
+    backend: the target's, if it can fail on command; None: nothing fails, and steps are recorded
+    where the backend does that.  texts, saved: sequences and snapshots that are open.
     """
 
-    target: Qwen35Target
-    backend: FailingBackend | None
-    plain: Oracle
-    outputs: Callable[[Verified], npt.NDArray[np.float32]] = field(repr=False)
-    texts: list[Text] = field(default_factory=list)
-    saved: list[Saved] = field(default_factory=list)
-    injected: int = 0
+    def __init__(self, target: Qwen35Target, plain: Oracle, outputs: Outputs | None = None) -> None:
+        self.target, self.plain = target, plain
+        made: Any = target.backend
+        self.backend: FailingBackend | None = made if isinstance(made, FailingBackend) else None
+        self.texts: list[Text] = []
+        self.saved: list[Saved] = []
+        self._attempts = Attempts(self.backend, self.texts, outputs or self._logits)
 
     # -- operations ------------------------------------------------------------------------
 
@@ -66,7 +61,7 @@ class Driver:
         def attempt() -> None:
             opened.append(Text(self.target.open()))
 
-        if self._attempt([], attempt, failure):
+        if self._attempts.run([], attempt, failure):
             self.texts += opened
         self.check_phases()
         return opened[0] if opened else None
@@ -85,9 +80,9 @@ class Driver:
             demand_refusal(LifecycleError, lambda: self.target.prefill(calls))
             return False
         batch = [text for text, _ in items]
-        if not self._attempt(batch, lambda: self.target.prefill(calls, logits=True), failure):
+        if not self._attempts.run(batch, lambda: self.target.prefill(calls, logits=True), failure):
             # a fold that died was the flush before the prefill, a transfer came before any write
-            if self._failed() not in (*FOLDS, *TRANSFERS):
+            if self._attempts.failed not in (*FOLDS, *TRANSFERS):
                 for text in batch:
                     text.broken = True
             self.check_phases()
@@ -108,8 +103,8 @@ class Driver:
         if any(text.broken for text, _ in items):
             demand_refusal(BrokenSequenceError, lambda: self.target.verify(calls))
             return False
-        done = self._attempt([t for t, _ in items], lambda: self.target.verify(calls), failure)
-        untouched = not done and self._failed() in TRANSFERS
+        done = self._attempts.run([t for t, _ in items], lambda: self.target.verify(calls), failure)
+        untouched = not done and self._attempts.failed in TRANSFERS
         for text, tree in items:
             if not untouched:
                 text.tree = tree if done else None
@@ -135,7 +130,7 @@ class Driver:
         batch = [text for text, _ in items]
         calls: list[tuple[Any, object]] = [(text.sequence, path) for text, path in items]
         commit = self.target.store.commit_all
-        if not self._attempt(batch, lambda: commit(calls), failure):
+        if not self._attempts.run(batch, lambda: commit(calls), failure):
             for text in batch:
                 text.broken = True
             self.check_phases()
@@ -163,7 +158,7 @@ class Driver:
         if not text.settled:
             demand_refusal(LifecycleError, lambda: self.target.flush(text.sequence))
             return False
-        done = self._attempt([text], lambda: self.target.flush(text.sequence), failure)
+        done = self._attempts.run([text], lambda: self.target.flush(text.sequence), failure)
         if done:
             demand(not text.unfolded, "a flush that succeeded has not folded every layer")
             text.pending = 0
@@ -183,7 +178,7 @@ class Driver:
         def attempt() -> None:
             twins.append(Text(self.target.fork(text.sequence), text.tokens))
 
-        if self._attempt([], attempt, failure):
+        if self._attempts.run([], attempt, failure):
             twins[0].pending, twins[0].unfolded = text.pending, text.unfolded
             self.texts += twins
         self.check_phases()
@@ -200,14 +195,14 @@ class Driver:
             snapshot = self.target.snapshot(text.sequence)
             made.append(Saved(snapshot, text.tokens, text.pending, text.unfolded))
 
-        self._attempt([], attempt, failure)
+        self._attempts.run([], attempt, failure)
         self.saved += made
         return made[0] if made else None
 
     def restore(self, text: Text, saved: Saved, failure: Failure | None = None) -> bool:
         """Bring a sequence, its own or another one, to a snapshot."""
         restore = self.target.restore
-        done = self._attempt([], lambda: restore(text.sequence, saved.snapshot), failure)
+        done = self._attempts.run([], lambda: restore(text.sequence, saved.snapshot), failure)
         if done:
             text.tokens, text.tree, text.broken = saved.tokens, None, False
             text.pending, text.unfolded = saved.pending, saved.unfolded
@@ -289,6 +284,9 @@ class Driver:
                 untouched = np.isnan(array).all() or not array.any()
                 demand(bool(untouched), f"free slot {slot}: {name} was written")
 
+    def _logits(self, verified: Verified) -> np.ndarray:
+        return self.target.backend.download(verified.logits)
+
     def _compare(self, text: Text) -> None:
         self.check_features(text)
         found = {}
@@ -296,7 +294,7 @@ class Driver:
         def attempt() -> None:
             found.update(self.target.state_arrays(text.sequence))
 
-        self._attempt([text], attempt, None)
+        self._attempts.run([text], attempt, None)
         text.pending, text.unfolded = 0, frozenset()
         differs = difference(found, self.plain.after(text.tokens).arrays)
         demand(differs == "", f"state after {text.tokens}: {differs}")
@@ -311,70 +309,7 @@ class Driver:
 
     def _check_row(self, row: int, tokens: Tokens) -> None:
         wanted = self.plain.after(tokens).logits
-        demand(wanted is not None and same(self._rows[row], wanted), f"row {row} after {tokens}")
-
-    # -- running -----------------------------------------------------------------------------
-
-    def _failed(self) -> str:
-        """Name of the kernel or transfer that raised last."""
-        failed = self.backend.failed if self.backend is not None else None
-        return failed[0] if failed is not None else ""
-
-    def _attempt(
-        self, batch: list[Text], operation: Callable[[], Any], failure: Failure | None
-    ) -> bool:
-        """Run; False if the injected failure struck. Keeps account of what has folded."""
-        if self.backend is None:
-            result = operation()
-        else:
-            self.backend.log.clear()
-            if failure is not None:
-                self.backend.arm(failure.n, failure.when, failure.names)
-            try:
-                result = operation()
-            except InjectedError:
-                self.injected += 1
-                self._account()
-                self._account_failure(batch)
-                return False
-            finally:
-                self.backend.disarm()
-        self._account(batch)
-        if result is not None:
-            self._rows = self.outputs(result)
-        return True
-
-    def _account(self, batch: list[Text] | None = None) -> None:
-        """Every fold kernel that ran: it was told to fold exactly what was unfolded.
-
-        batch: of an operation that succeeded. Without a log it has folded everything.
-        """
-        for fold in self.backend.log if self.backend is not None else ():
-            key = (fold.kind, fold.layer)
-            for slot, told in zip(fold.slots, fold.counts, strict=True):
-                text = self._in_slot(slot)
-                wanted = text.pending if key in text.unfolded else 0
-                demand(told == wanted, f"slot {slot}, {key}: told to fold {told}, not {wanted}")
-                text.unfolded -= {key}
-        if self.backend is not None:
-            self.backend.log.clear()
-            return
-        for text in batch or ():
-            text.unfolded = frozenset()
-
-    def _account_failure(self, batch: list[Text]) -> None:
-        """A failed fold breaks those of the batch whose durable arrays it was writing: all of a
-        verify, but one at a time where a prefill flushes first."""
-        if self.backend is None or self.backend.failed is None:
-            return
-        name, layer = self.backend.failed
-        if name in FOLDS:
-            key = ("window" if name in _WINDOW else "state", layer)
-            for text in batch:
-                written = text.sequence.slot in self.backend.failed_slots
-                text.broken = written and key in text.unfolded
-
-    def _in_slot(self, slot: int) -> Text:
-        found = [text for text in self.texts if text.sequence.slot == slot]
-        demand(len(found) == 1, f"{len(found)} sequences in slot {slot}")
-        return found[0]
+        demand(
+            wanted is not None and same(self._attempts.rows[row], wanted),
+            f"row {row} after {tokens}",
+        )

@@ -9,11 +9,10 @@ from specla.core.lifecycle import Phase
 from specla.core.topology import Tree
 from specla.errors import LifecycleError, TopologyError
 from specla.fuzz.demand import demand_refusal
-from specla.fuzz.lifecycle.driver import Driver
+from specla.fuzz.lifecycle.driver import Driver, Tokens
 from specla.fuzz.lifecycle.texts import Failure, Saved, Text
 from specla.testing.forests import naive_path
 
-Tokens = tuple[int, ...]
 Share = tuple[int, Tokens]
 """Number of a sequence, and tokens for it."""
 Grown = tuple[int, Tokens, Tokens]

@@ -13,24 +13,14 @@ from specla.fuzz.kernels.recurrence import PlainRecurrence
 from specla.fuzz.kernels.tables import Shapes, make_tables
 from specla.fuzz.kernels.target import KernelTarget
 from specla.fuzz.lifecycle.driver import Driver
-from specla.fuzz.plain import PlainDecoder
+from specla.fuzz.plain import REMEMBERED, PlainDecoder
 from specla.fuzz.tiny import tiny_target
 from specla.models.load import ModelFile, bundled_model, open_model
-from specla.models.qwen35.target import Qwen35Target, TargetOptions
+from specla.models.qwen35.target import TargetOptions
 
 
 def _wrapped(backend: Backend, failing: bool) -> Any:
     return FailingBackend(backend) if failing else backend
-
-
-def _driver(target: Qwen35Target, plain: Any, outputs: Any = None) -> Driver:
-    backend = target.backend
-    failing = backend if isinstance(backend, FailingBackend) else None
-
-    def logits(result: Any) -> Any:
-        return backend.download(result.logits)
-
-    return Driver(target, failing, plain, outputs or logits)
 
 
 @dataclass(frozen=True)
@@ -62,7 +52,7 @@ class KernelSetup:
         tables = make_tables(config, self.seed)
         wrapped = _wrapped(computing(backend, self.threads), self.failing)
         target = KernelTarget(config, tables, wrapped, options)
-        return _driver(target, PlainRecurrence(config, tables, options), target.outputs)
+        return Driver(target, PlainRecurrence(config, tables, options), target.outputs)
 
 
 @dataclass(frozen=True)
@@ -81,7 +71,9 @@ class TinySetup:
         """A new target; the oracle goes on from what it knows."""
         wrapped = _wrapped(computing(backend, self.threads), self.failing)
         target = tiny_target(wrapped, self.seed, slots=self.slots, **self._options())
-        return _driver(target, _tiny_oracle(self.seed, tuple(self._options().items())))
+        oracle = _tiny_oracle(self.seed, tuple(self._options().items()))
+        oracle.trim(REMEMBERED["tiny"])
+        return Driver(target, oracle)
 
     def _options(self) -> dict[str, Any]:
         return {"pattern": self.pattern, "kind": self.kind, "kv": self.kv, "features": (0,)}
@@ -104,7 +96,8 @@ class BundledSetup:
         """A new target; the oracle goes on from what it knows."""
         wrapped = _wrapped(computing(backend, self.threads), self.failing)
         options = _bundled_options(self.slots)
-        return _driver(_bundled().target(wrapped, options), _bundled_oracle())
+        _bundled_oracle().trim(REMEMBERED["bundled"])
+        return Driver(_bundled().target(wrapped, options), _bundled_oracle())
 
 
 def _bundled_options(slots: int) -> TargetOptions:

@@ -9,10 +9,29 @@ from typing import TYPE_CHECKING
 from specla.core.sampling import Sampler
 from specla.engine import Session
 from specla.fuzz.demand import demand
+from specla.fuzz.sessions.wishes import CallerError
 from specla.request import Stop, TokenEvent
 
 if TYPE_CHECKING:
     from specla.fuzz.sessions.watcher import Watcher
+
+
+class Progress:
+    """Listens to a session's prefills. done: tokens of the present one.  fails_at: the call that
+    raises CallerError."""
+
+    def __init__(self) -> None:
+        self.done = 0
+        self.fails_at: int | None = None
+
+    def __call__(self, done: int, total: int) -> None:
+        demand(self.done < done <= total, f"told of {done} of {total} tokens after {self.done}")
+        self.done = done
+        if self.fails_at is not None:
+            self.fails_at -= 1
+            if self.fails_at < 0:
+                self.fails_at = None
+                raise CallerError("prefill")
 
 
 @dataclass(eq=False)
@@ -56,6 +75,7 @@ class Account:
 
     session: Session
     watcher: Watcher
+    prefill: Progress
     verifier: str
     tokens: list[int]
     running: Running | None = None

@@ -10,7 +10,8 @@ import numpy as np
 
 from specla.adapters.base import Adapter, TargetInfo, create_adapter
 from specla.core.proposal import Outcome, Proposal, SequenceView
-from specla.fuzz.sessions.proposals import BAD, HANDED, SOUND, Claim, Moment
+from specla.fuzz.sessions.bad_proposals import BAD
+from specla.fuzz.sessions.proposals import HANDED, SOUND, Claim, Moment
 from specla.models.load import bundled_drafter, bundled_model
 
 MIX = "mix"
@@ -22,7 +23,7 @@ Future = Callable[[int, int], list[int]]
 
 @dataclass(frozen=True)
 class AdapterSpec:
-    """kind: MIX, a kind of proposal (proposals.py), or an adapter expression (REAL).
+    """kind: MIX, a kind of proposal (SOUND or BAD), or an adapter expression (REAL).
 
     seed, error, branch, depth: see Moment.  raises: hooks that raise, of open, observe and close.
     """

@@ -9,8 +9,8 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from specla.fuzz.machine import FuzzMachine
 from specla.fuzz.sessions.adapters import DRAFTED, MIX, REAL, AdapterSpec
+from specla.fuzz.sessions.misuses import MISUSES
 from specla.fuzz.sessions.operations import (
-    MISUSES,
     OPERATIONS,
     Cancel,
     Check,

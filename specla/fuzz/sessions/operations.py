@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 from specla.core.lifecycle import Phase
-from specla.engine import Session
-from specla.errors import (
-    BrokenSequenceError,
-    CapacityError,
-    LifecycleError,
-    OptionError,
-    TopologyError,
-)
+from specla.errors import BrokenSequenceError, CapacityError, LifecycleError
 from specla.fuzz.demand import demand, demand_refusal
 from specla.fuzz.sessions import generations
 from specla.fuzz.sessions.account import Account
 from specla.fuzz.sessions.adapters import AdapterSpec
+from specla.fuzz.sessions.misuses import MISUSES
 from specla.fuzz.sessions.wishes import CallerError, Trouble, Wish
-from specla.fuzz.sessions.world import CALLS, GREEDY, SessionWorld
-from specla.request import Request
+from specla.fuzz.sessions.world import CALLS, SessionWorld
 
 TREE, WISH, QUIET = AdapterSpec(), Wish(), Trouble()
 
@@ -196,7 +187,7 @@ class Extend(SessionOperation):
         if len(account.tokens) + len(ids) > world.target.options.context:
             demand_refusal(CapacityError, lambda: session.extend(ids))
             return
-        prefill = world.prefills[id(account)]
+        prefill = account.prefill
         prefill.done = 0
         prefill.fails_at = world.trouble.n if world.trouble.kind == "prefill" else None
         account.asked += len(ids)
@@ -226,7 +217,7 @@ class Extend(SessionOperation):
         if isinstance(error, CapacityError):
             demand(world.interrupted, f"an unexpected refusal: {error}")
         world.settled(account, len(account.session.tokens))
-        done = world.prefills[id(account)].done
+        done = account.prefill.done
         if isinstance(error, KeyboardInterrupt):
             world.interrupted = True
         more = world.target.options.chunk if isinstance(error, KeyboardInterrupt) else 0
@@ -285,7 +276,8 @@ class Check(SessionOperation):
 
 @dataclass(frozen=True)
 class Misuse(SessionOperation):
-    """What must be refused with the documented error, and change nothing. what: see MISUSES."""
+    """What must be refused with the documented error, and change nothing. what: a key of MISUSES
+    (misuses.py)."""
 
     session: int = 0
     what: str = "token beyond"
@@ -294,70 +286,14 @@ class Misuse(SessionOperation):
         account = world.account(self.session)
         if account is not None:
             world.settle(account)
-            error, call = MISUSES[self.what](world, account)
+            misuse = MISUSES[self.what]
             started = account.running is not None and account.running.start is not None
-            if started and self.what in IN_A_GENERATION:
-                error = LifecycleError
+            error = misuse.busy if started else misuse.error
             phase = account.session.sequence.phase
-            demand_refusal(error, call)
+            demand_refusal(error, lambda: misuse.call(world, account))
             demand(account.session.sequence.phase is phase, "a refusal changed the phase")
             demand(account.broken or phase is not Phase.BROKEN, "BROKEN by nothing")
 
-
-Misused = tuple[type[Exception], Callable[[], Any]]
-
-
-def _extended(tokens: Any, error: type[Exception]) -> Callable[[SessionWorld, Account], Misused]:
-    def misuse(world: SessionWorld, account: Account) -> Misused:
-        ids = tokens(world) if callable(tokens) else tokens
-        return error, lambda: account.session.extend(ids)
-
-    return misuse
-
-
-def _prompted(prompt: Any, error: type[Exception]) -> Callable[[SessionWorld, Account], Misused]:
-    def misuse(world: SessionWorld, account: Account) -> Misused:
-        ids = prompt(world) if callable(prompt) else prompt
-        return error, lambda: Session(world.target, account.watcher.inner, ids)
-
-    return misuse
-
-
-def _requested(**wrong: Any) -> Callable[[SessionWorld, Account], Misused]:
-    return lambda world, account: (
-        OptionError,
-        lambda: replace(Request(1, GREEDY), **wrong),
-    )
-
-
-def _too_long(world: SessionWorld) -> list[int]:
-    return [1] * (world.target.options.context + 1)
-
-
-def _beyond(world: SessionWorld) -> list[int]:
-    return [1, world.oracle.vocab_size]
-
-
-MISUSES: dict[str, Callable[[SessionWorld, Account], Misused]] = {
-    "token beyond": _extended(_beyond, TopologyError),
-    "negative token": _extended([0, -1], TopologyError),
-    "float token": _extended([1.0], TopologyError),
-    "truth value": _extended([True], TopologyError),
-    "no list": _extended(7, TopologyError),
-    "text": _extended("abc", TopologyError),
-    "too many": _extended(_too_long, CapacityError),
-    "empty prompt": _prompted([], CapacityError),
-    "long prompt": _prompted(_too_long, CapacityError),
-    "prompt beyond": _prompted(_beyond, TopologyError),
-    "half a token": _requested(max_tokens=0.5),
-    "negative budget": _requested(budget=-1),
-}
-
-IN_A_GENERATION = (
-    *("token beyond", "negative token", "float token", "truth value", "no list", "text"),
-    "too many",
-)
-"""Those that are refused for another reason while a generation is unfinished."""
 
 OPERATIONS: tuple[type[SessionOperation], ...] = (
     *(Open, Generate, GoOn, Interleave, Extend, Close, Cancel, Check, Misuse),

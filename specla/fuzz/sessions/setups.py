@@ -8,6 +8,7 @@ from typing import Any
 
 from specla.fuzz.computing import computing
 from specla.fuzz.failing import FailingBackend
+from specla.fuzz.plain import REMEMBERED
 from specla.fuzz.sessions.oracle import Oracle
 from specla.fuzz.sessions.world import SessionWorld
 from specla.fuzz.tiny import tiny_weights
@@ -17,9 +18,6 @@ from specla.models.qwen35.target import Qwen35Target
 from specla.models.qwen35.weights import Qwen35Weights
 
 REFERENCE = "numpy"
-
-REMEMBERED = {"tiny": 3000, "bundled": 300}
-"""Texts that an oracle keeps: about 100 MB."""
 
 BEYOND = 80
 
@@ -64,7 +62,7 @@ class SessionSetup:
         oracle = _oracle(
             self.model, self.seed, self.pattern, self.kind, self.features, self.kv, self.context
         )
-        oracle.trim()
+        oracle.trim(REMEMBERED[self.model])
         target = Qwen35Target(weights, made, options)
         return SessionWorld(target, oracle, made if self.failing else None)
 
@@ -91,4 +89,4 @@ def _oracle(
         context=context + BEYOND, max_nodes=1, chunk=1, features=features, kv=kv
     )
     target = Qwen35Target(_weights(model, seed, pattern, kind), computing(REFERENCE), options)
-    return Oracle(target, REMEMBERED[model])
+    return Oracle(target)

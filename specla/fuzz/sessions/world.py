@@ -18,7 +18,7 @@ from specla.fuzz.demand import demand, demand_refusal
 from specla.fuzz.failing import FOLDS, KERNELS, TRANSFERS, FailingBackend, InjectedError
 from specla.fuzz.interrupts import interrupted
 from specla.fuzz.plain import difference, same
-from specla.fuzz.sessions.account import Account
+from specla.fuzz.sessions.account import Account, Progress
 from specla.fuzz.sessions.adapters import AdapterSpec, make_adapter
 from specla.fuzz.sessions.oracle import Oracle
 from specla.fuzz.sessions.watcher import Watcher
@@ -42,24 +42,6 @@ CALLS = {"kernel": KERNELS, "fold": FOLDS, "transfer": TRANSFERS}
 GREEDY = Sampler(SamplingParams())
 
 
-class Prefill:
-    """Listens to a session's prefills. done: tokens of the present one.  fails_at: the call that
-    raises CallerError."""
-
-    def __init__(self) -> None:
-        self.done = 0
-        self.fails_at: int | None = None
-
-    def __call__(self, done: int, total: int) -> None:
-        demand(self.done < done <= total, f"told of {done} of {total} tokens after {self.done}")
-        self.done = done
-        if self.fails_at is not None:
-            self.fails_at -= 1
-            if self.fails_at < 0:
-                self.fails_at = None
-                raise CallerError("prefill")
-
-
 class SessionWorld:
     """target: under test.  oracle: plain decoding of the same model.  backend: the target's, if it
     can fail.  rounds: that were verified so far.  interrupted: an interrupt struck, which may leak
@@ -71,7 +53,6 @@ class SessionWorld:
     ) -> None:
         self.target, self.oracle, self.backend = target, oracle, backend
         self.accounts: list[Account] = []
-        self.prefills: dict[int, Prefill] = {}
         self.interrupted = False
         self.trouble = Trouble()
         self._adapters: dict[AdapterSpec, Adapter] = {}
@@ -102,7 +83,7 @@ class SessionWorld:
         adapter = self._adapters.get(spec) if shared else None
         if adapter is None:
             adapter = self._adapters[spec] = make_adapter(spec, self._future)
-        watcher, prefill = Watcher(adapter, prompt, self.oracle, self.target.options), Prefill()
+        watcher, prefill = Watcher(adapter, prompt, self.oracle, self.target.options), Progress()
 
         def make() -> Session:
             return Session(
@@ -133,11 +114,10 @@ class SessionWorld:
             demand(self.interrupted, "no room for a session although there is a slot")
             return None
         demand(not watcher.closed and watcher.key is not None, "open was not called")
-        account = Account(session, watcher, verifier, list(prompt), floor=len(prompt))
+        account = Account(session, watcher, prefill, verifier, list(prompt), floor=len(prompt))
         account.given = account.asked = len(prompt)
         account.prefilled = len(prompt) - 1
         watcher.account = account
-        self.prefills[id(account)] = prefill
         self.accounts.append(account)
         return account
 
