@@ -46,9 +46,9 @@ class Log:
         self.kinds.add(kind)
         self.operations += 1
 
-    def ended(self, operation: Operation) -> None:
-        """It was played: only now it is known how many rounds that took."""
-        self.rounds += operation.rounds
+    def ended(self, rounds: int) -> None:
+        """It was played, and took so many rounds of verification."""
+        self.rounds += rounds
 
     def failed(self, error: BaseException) -> None:
         """What was played last ended with an error."""

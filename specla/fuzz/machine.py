@@ -31,8 +31,9 @@ class FuzzMachine(RuleBasedStateMachine):
     def play(self, operation: Operation) -> None:
         """Do and check one operation."""
         self.log.starts(operation)
+        before = self.world.rounds
         self._guarded(lambda: operation.play(self.world))
-        self.log.ended(operation)
+        self.log.ended(self.world.rounds - before)
 
     def teardown(self) -> None:
         """The last checks, unless an earlier one failed."""

@@ -6,7 +6,14 @@ from typing import Any, Protocol
 
 
 class World(Protocol):
-    """Sequences under test, and what plain decoding says of them."""
+    """Sequences under test, and what plain decoding says of them.
+
+    rounds: of verification so far.
+    """
+
+    @property
+    def rounds(self) -> int:
+        """See the class."""
 
     def finish(self) -> None:
         """The last checks; then give everything back. Raises FoundError."""
@@ -24,12 +31,7 @@ class Operation(Protocol):
 
     It names sequences by number, modulo how many there are, and does nothing where it makes no
     sense: a list of operations of which some were removed can still be played.
-    rounds: of verification, once it was played.
     """
-
-    @property
-    def rounds(self) -> int:
-        """See the class."""
 
     def play(self, world: Any) -> None:
         """Do it and check every claim. Raises FoundError."""

@@ -47,6 +47,7 @@ class Driver:
         self.backend: FailingBackend | None = made if isinstance(made, FailingBackend) else None
         self.texts: list[Text] = []
         self.saved: list[Saved] = []
+        self.rounds = 0
         self._attempts = Attempts(self.backend, self.texts, outputs or self._logits)
 
     # -- operations ------------------------------------------------------------------------
@@ -111,6 +112,7 @@ class Driver:
             if done:
                 demand(not text.unfolded, "a verify that succeeded has not folded every layer")
                 text.pending = 0
+        self.rounds += done
         self.check_phases()
         if done:
             self._check_trees(items)

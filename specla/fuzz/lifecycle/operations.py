@@ -50,15 +50,7 @@ def _path(tree: Tree, end: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class _Operation:
-    @property
-    def rounds(self) -> int:
-        """Rounds of verification."""
-        return 0
-
-
-@dataclass(frozen=True)
-class Open(_Operation):
+class Open:
     """A fresh sequence, into a slot that was used before or not."""
 
     failure: Failure | None = None
@@ -68,7 +60,7 @@ class Open(_Operation):
 
 
 @dataclass(frozen=True)
-class Close(_Operation):
+class Close:
     """The end of a sequence; its slot and pages go to the next one."""
 
     text: int
@@ -80,7 +72,7 @@ class Close(_Operation):
 
 
 @dataclass(frozen=True)
-class Prefill(_Operation):
+class Prefill:
     """Committed tokens, for several sequences in one step."""
 
     shares: tuple[Share, ...]
@@ -102,15 +94,11 @@ class Prefill(_Operation):
 
 
 @dataclass(frozen=True)
-class Verify(_Operation):
+class Verify:
     """A tree for each of several sequences; also where an earlier verify is undecided."""
 
     items: tuple[Grown, ...]
     failure: Failure | None = None
-
-    @property
-    def rounds(self) -> int:
-        return 1
 
     def play(self, driver: Driver) -> None:
         if items := _trees(driver, self.items):
@@ -118,7 +106,7 @@ class Verify(_Operation):
 
 
 @dataclass(frozen=True)
-class Commit(_Operation):
+class Commit:
     """Accept the path to node ``end`` (modulo the tree's size)."""
 
     text: int
@@ -131,7 +119,7 @@ class Commit(_Operation):
 
 
 @dataclass(frozen=True)
-class CommitNonsense(_Operation):
+class CommitNonsense:
     """A path that is none is refused, and nothing changes."""
 
     text: int
@@ -151,7 +139,7 @@ def _is_path(tree: Tree, path: tuple[int, ...]) -> bool:
 
 
 @dataclass(frozen=True)
-class Round(_Operation):
+class Round:
     """As an engine does it: verify a batch, then accept a path in each, in one commit.
 
     ends: the last node of each path.  check: compare all state afterwards.
@@ -160,10 +148,6 @@ class Round(_Operation):
     items: tuple[Grown, ...]
     ends: tuple[int, ...]
     check: bool = False
-
-    @property
-    def rounds(self) -> int:
-        return 1
 
     def play(self, driver: Driver) -> None:
         items = [(text, tree) for text, tree in _trees(driver, self.items) if not text.broken]
@@ -180,15 +164,11 @@ class Round(_Operation):
 
 
 @dataclass(frozen=True)
-class PlainSteps(_Operation):
+class PlainSteps:
     """Rounds without a draft: lone roots, each accepted."""
 
     text: int
     tokens: Tokens
-
-    @property
-    def rounds(self) -> int:
-        return len(self.tokens)
 
     def play(self, driver: Driver) -> None:
         text = _text(driver, self.text)
@@ -199,7 +179,7 @@ class PlainSteps(_Operation):
 
 
 @dataclass(frozen=True)
-class Discard(_Operation):
+class Discard:
     """Drop an undecided verify."""
 
     text: int
@@ -210,7 +190,7 @@ class Discard(_Operation):
 
 
 @dataclass(frozen=True)
-class Flush(_Operation):
+class Flush:
     """Fold what is pending."""
 
     text: int
@@ -222,7 +202,7 @@ class Flush(_Operation):
 
 
 @dataclass(frozen=True)
-class Fork(_Operation):
+class Fork:
     """An independent twin."""
 
     text: int
@@ -234,7 +214,7 @@ class Fork(_Operation):
 
 
 @dataclass(frozen=True)
-class Snapshot(_Operation):
+class Snapshot:
     """A copy to come back to; two are kept at most."""
 
     text: int
@@ -247,7 +227,7 @@ class Snapshot(_Operation):
 
 
 @dataclass(frozen=True)
-class Restore(_Operation):
+class Restore:
     """Bring any sequence to a snapshot: its own, another one, a broken one."""
 
     text: int
@@ -261,7 +241,7 @@ class Restore(_Operation):
 
 
 @dataclass(frozen=True)
-class Release(_Operation):
+class Release:
     """Give a snapshot back."""
 
     saved: int
@@ -272,7 +252,7 @@ class Release(_Operation):
 
 
 @dataclass(frozen=True)
-class Check(_Operation):
+class Check:
     """Compare all state, features and free slots."""
 
     text: int

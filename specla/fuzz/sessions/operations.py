@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from specla.core.lifecycle import Phase
 from specla.errors import BrokenSequenceError, CapacityError, LifecycleError
@@ -21,17 +21,12 @@ _OPENING = (17, 4, 29, 4, 17, 8, 2, 33)
 
 @dataclass(frozen=True)
 class SessionOperation:
-    """Base of all. rounds: that were verified when it was played last."""
-
-    rounds: int = field(default=0, init=False, repr=False, compare=False)
+    """Base of all: what must hold after any of them."""
 
     def play(self, world: SessionWorld) -> None:
         """Do it and check every claim. Raises FoundError."""
-        before = world.rounds
         self.act(world)
         world.check()
-        # the value is frozen for everybody else
-        object.__setattr__(self, "rounds", world.rounds - before)
 
     def act(self, world: SessionWorld) -> None:
         raise NotImplementedError
