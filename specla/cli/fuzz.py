@@ -43,9 +43,9 @@ def command(
     """Play any order of operations on several sequences, with injected failures, and compare
     outputs and all state with plain decoding, byte for byte.
 
-    The same seed plays the same, on the same sources. At a difference the smallest case is saved
-    as a Python script, and the exit code is 1. Ctrl-C ends the run after the present operation; a
-    case that is still being made smaller is saved as it is.
+    The same seed plays the same. At a difference the smallest case is saved as a Python script,
+    and the exit code is 1. Ctrl-C ends the run after the present operation; a case that is still
+    being made smaller is saved as it is.
     """
     from pathlib import Path
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
+from typing import Any
 
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.reporting import with_reporter
@@ -129,7 +131,7 @@ def play_examples(
     Bound.__name__ = Bound.__qualname__ = machine.__name__
     Bound.backend, Bound.log = backend, log
     phases = (Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
-    with with_reporter(lambda _: None):
+    with with_reporter(lambda _: None), _the_same_everywhere():
         run_state_machine_as_test(
             seed(start)(Bound),
             settings=settings(
@@ -142,3 +144,24 @@ def play_examples(
                 suppress_health_check=list(HealthCheck),
             ),
         )
+
+
+@contextmanager
+def _the_same_everywhere() -> Iterator[None]:
+    """Hypothesis also draws constants that it finds in the sources of a checkout: a seed would play
+    something else in every place and after every edit. Versions without that have no such hook."""
+    from hypothesis.internal.conjecture import providers
+
+    module: Any = providers
+    found = getattr(module, "_get_local_constants", None)
+    if found is None:
+        yield
+        return
+    nothing = type(found())()
+    module._get_local_constants = lambda: nothing
+    module.CONSTANTS_CACHE.cache.clear()
+    try:
+        yield
+    finally:
+        module._get_local_constants = found
+        module.CONSTANTS_CACHE.cache.clear()

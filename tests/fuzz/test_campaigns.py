@@ -5,7 +5,9 @@ What a machine is good for is shown by tests/mutants, which switches planted bug
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,28 @@ def test_a_seed_plays_the_same_twice() -> None:
 
     assert counts(3) == counts(3)
     assert counts(3) != counts(4)
+
+
+def test_a_seed_does_not_depend_on_the_sources_around(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hypothesis would draw the constants of local modules, too."""
+
+    def operations() -> list[str]:
+        found: list[str] = []
+        starts = Log.starts
+        with monkeypatch.context() as patch:
+            patch.setattr(Log, "starts", lambda log, op: found.append(repr(op)) or starts(log, op))
+            played(Campaign("kernels", "numpy", seed=3, minutes=None, rounds=40))
+        return found
+
+    before = operations()
+    name = "module_full_of_numbers"
+    numbers = ", ".join(str(1000 + 7 * i) for i in range(300))
+    (tmp_path / f"{name}.py").write_text(f"NUMBERS = [{numbers}]")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(sys.modules, name, import_module(name))
+    assert operations() == before
 
 
 def test_time_is_a_limit_too() -> None:

@@ -17,9 +17,14 @@ from mutants.mutant import Change, Fuzz, Mutant, Named
 from mutants.running import CI_ROUNDS, TESTS, judge
 from mutants.switch import StaleMutantError, changed, source_of
 
+
+def _kind(catcher: Fuzz | Named) -> str:
+    return f"fuzz-{catcher.level}" if isinstance(catcher, Fuzz) else "test"
+
+
 EVERYONE = [*mutants.values(), CONTROL]
 CATCHERS = [
-    pytest.param(mutant.name, catcher, id=f"{mutant.name}-{i}")
+    pytest.param(mutant.name, catcher, id=f"{mutant.name}-{_kind(catcher)}-{i}")
     for mutant in mutants.values()
     for i, catcher in enumerate(mutant.caught_by)
 ]
