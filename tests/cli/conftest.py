@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,3 +44,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model with a tokenizer and a chat template; its kernels are compiled already."""
     create_backend().prepare(["F32"])
     return write_model(tmp_path_factory.mktemp("model") / "tiny.gguf")
+
+
+@pytest.fixture
+def heard_interrupts() -> Iterator[None]:
+    """Whatever the shell said about SIGINT (a job in the background ignores it); the command must
+    leave this handler behind."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    assert signal.signal(signal.SIGINT, before) is signal.default_int_handler

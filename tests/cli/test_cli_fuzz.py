@@ -101,6 +101,7 @@ def test_the_command_for_a_case_can_be_pasted(
     assert python == "python" and Path(path).is_file()
 
 
+@pytest.mark.usefixtures("heard_interrupts")
 @pytest.mark.parametrize("level", ["kernels", "engine"])
 def test_one_press_of_ctrl_c_ends_the_run_between_two_operations(
     run, level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -115,7 +116,7 @@ def test_one_press_of_ctrl_c_ends_the_run_between_two_operations(
         begin(*arguments)
 
     monkeypatch.setattr(conv, "conv_verify", pressed)
-    options = ("--backend", "numpy", "--rounds", 10**6, "--level", level)
+    options = ("--backend", "numpy", "--rounds", 100, "--level", level)
     result = run("fuzz", *options, "--save", tmp_path)
     assert result.code == 130 and result.err.endswith("found: no difference\n")
     assert not list(tmp_path.iterdir())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,7 @@ from cli.cli_expected import PROMPT, PROMPT_IDS, N, plainly, token_text
 
 from specla.cli.interrupt import Interrupt
 
-
-@pytest.fixture(autouse=True)
-def default_handler() -> Iterator[None]:
-    """Whatever the shell said about SIGINT; the command must leave this handler behind."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    assert signal.signal(signal.SIGINT, before) is signal.default_int_handler
+pytestmark = pytest.mark.usefixtures("heard_interrupts")
 
 
 def test_text_is_written_token_by_token(run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
