@@ -69,8 +69,8 @@ def command(
     total = round(60 * (campaign.minutes or 0)) if timed else campaign.rounds or 0
     with show.step(f"fuzzing {backend}, {level}", "s" if timed else "rounds") as advance:
 
-        def tell(log: Log, kinds: int, seconds: float) -> None:
-            advance(round(seconds) if timed else log.rounds, total, _line(log, kinds))
+        def tell(log: Log, pairs: int, seconds: float) -> None:
+            advance(round(seconds) if timed else log.rounds, total, _line(log, pairs))
 
         # no KeyboardInterrupt in the middle of an operation: a world takes it for one of its own
         with Interrupt(lambda: None) as interrupt:
@@ -125,9 +125,9 @@ def _check_folder(folder: Path) -> None:
         raise OptionError(f"--save {folder}: {existing} is no folder that can be written")
 
 
-def _line(log: Log, kinds: int) -> str:
+def _line(log: Log, pairs: int) -> str:
     # short: beside a bar in 80 columns
-    return f"{log.rounds:,} rounds, {log.operations:,} ops, {len(log.pairs)}/{kinds**2} pairs"
+    return f"{log.rounds:,} rounds, {log.operations:,} ops, {len(log.pairs)}/{pairs} pairs"
 
 
 def _rows(outcome: Outcome) -> list[Row]:
@@ -136,7 +136,7 @@ def _rows(outcome: Outcome) -> list[Row]:
         ("examples", f"{log.examples:,}"),
         ("rounds", f"{log.rounds:,}"),
         ("operations", f"{log.operations:,}, of {len(log.kinds)} of the {outcome.kinds} kinds"),
-        ("pairs", f"{len(log.pairs)} of {outcome.kinds**2}"),
+        ("pairs", f"{len(log.pairs)} of {outcome.pairs}"),
         ("time", f"{outcome.seconds:.1f} s"),
         ("found", "no difference" if outcome.error is None else "a difference"),
     ]

@@ -41,10 +41,11 @@ class Campaign:
 
 @dataclass(frozen=True)
 class Outcome:
-    """kinds: of operations that the level can play.  case, error: what was found, or None."""
+    """kinds, pairs: of operations that the level can play.  case, error: what was found, if any."""
 
     log: Log
     kinds: int
+    pairs: int
     seconds: float
     case: Case | None = None
     error: BaseException | None = None
@@ -59,7 +60,7 @@ def run(
     report: Callable[[Log, int, float], None],
     stop: Callable[[], bool] = lambda: False,
 ) -> Outcome:
-    """Fuzz. report: told (log, kinds of operations, seconds) from time to time.
+    """Fuzz. report: told (log, pairs of operations in all, seconds) from time to time.
 
     stop: asked before every operation whether to end now; what was found and is still being made
     smaller then counts as it is. Raises OptionError for an unknown level.
@@ -67,13 +68,16 @@ def run(
     level = level_of(campaign.level)
     machines = level.machines()
     log, start, stopped = Log(), monotonic(), False
-    kinds = len({kind for machine in machines for kind in machine.operations})
+    # machines have operations of one name, and none in common
+    each = [len(machine.operations) for machine in machines]
+    kinds, pairs = sum(each), sum(n * n for n in each)
 
     def outcome(error: BaseException | None = None) -> Outcome:
-        return Outcome(log, kinds, monotonic() - start, log.failing if error else None, error)
+        seconds = monotonic() - start
+        return Outcome(log, kinds, pairs, seconds, log.failing if error else None, error)
 
     def tell() -> None:
-        report(log, kinds, monotonic() - start)
+        report(log, pairs, monotonic() - start)
 
     def stops() -> bool:
         nonlocal stopped

@@ -25,8 +25,8 @@ class Log:
     examples: int = 0
     rounds: int = 0
     operations: int = 0
-    kinds: set[str] = field(default_factory=set)
-    pairs: set[tuple[str, str]] = field(default_factory=set)
+    kinds: set[type] = field(default_factory=set)
+    pairs: set[tuple[type, type]] = field(default_factory=set)
     failing: Case | None = None
     error: BaseException | None = None
     _setup: Setup | None = None
@@ -39,9 +39,9 @@ class Log:
 
     def starts(self, operation: Operation) -> None:
         """An operation is about to be played."""
-        kind = type(operation).__name__
+        kind = type(operation)
         if self._played:
-            self.pairs.add((type(self._played[-1]).__name__, kind))
+            self.pairs.add((type(self._played[-1]), kind))
         self._played.append(operation)
         self.kinds.add(kind)
         self.operations += 1
