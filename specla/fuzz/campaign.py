@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from time import monotonic
 from typing import Any
 
@@ -154,9 +155,9 @@ def play_examples(
 def _the_same_everywhere() -> Iterator[None]:
     """Hypothesis also draws constants that it finds in the sources of a checkout: a seed would play
     something else in every place and after every edit. Versions without that have no such hook."""
-    from hypothesis.internal.conjecture import providers
-
-    module: Any = providers
+    module: Any = None
+    with suppress(ImportError):
+        module = import_module("hypothesis.internal.conjecture.providers")
     found = getattr(module, "_get_local_constants", None)
     if found is None:
         yield
