@@ -24,11 +24,16 @@ CI_ROUNDS = {name: level.short for name, level in LEVELS.items()}
 @dataclass(frozen=True)
 class Verdict:
     """caught: the catcher ran and found a difference.  passed: it ran and found none.  Neither: it
-    didn't get as far, for a reason that ``output`` tells."""
+    didn't get as far, for a reason that ``output``, all of it, tells."""
 
     caught: bool
     passed: bool
     output: str
+
+    @property
+    def end(self) -> str:
+        """Enough of the output for a message."""
+        return self.output[-4000:]
 
 
 def pytest_arguments(tests: Sequence[str]) -> list[str]:
@@ -73,5 +78,4 @@ def _run(name: str, arguments: list[str], many: bool = False) -> Verdict:
             text=True,
             timeout=8 * LIMIT if many else LIMIT + 30,
         )
-    output = f"{done.stdout[-4000:]}{done.stderr[-2000:]}"
-    return Verdict(done.returncode == 1, done.returncode == 0, output)
+    return Verdict(done.returncode == 1, done.returncode == 0, done.stdout + done.stderr)
