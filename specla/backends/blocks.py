@@ -41,15 +41,30 @@ class IntegerBlocks:
     min_scale: np.ndarray | None
 
 
-def unpack(kind: str, data: np.ndarray, cols: int) -> IntegerBlocks:
-    """Blocks of a native kind as integers and scales.
+@dataclass(frozen=True)
+class BlockParts:
+    """The same as a file has it: values = quants * sub_scale, scales once for each run of blocks.
+
+    quants: int16 [rows, blocks, 32].  sub_scale: int16 [rows, blocks, 1 or 2], each for 32 or 16
+    columns, or None.  min_value: as above.  scale, min_scale: float16 [rows, runs].
+    """
+
+    quants: np.ndarray
+    sub_scale: np.ndarray | None
+    min_value: np.ndarray | None
+    scale: np.ndarray
+    min_scale: np.ndarray | None
+
+
+def parts(kind: str, data: np.ndarray, cols: int) -> BlockParts:
+    """Blocks of a native kind in their parts.
 
     kind: one of NATIVE.  data: uint8 [rows, row_bytes].  cols: weights per row.
     Raises UnsupportedModelError for another kind, or when cols doesn't fit the row size.
     """
     if kind not in NATIVE:
         raise UnsupportedModelError(f"type {kind} has no integer blocks; dequantise it instead")
-    unpacker, block, block_bytes = _UNPACKERS[kind]
+    reader, block, block_bytes = _READERS[kind]
     rows, row_bytes = data.shape
     if cols <= 0 or cols % block or cols // block * block_bytes != row_bytes:
         raise UnsupportedModelError(
@@ -57,7 +72,26 @@ def unpack(kind: str, data: np.ndarray, cols: int) -> IntegerBlocks:
             f"weights in {block_bytes} bytes)"
         )
     packed = np.ascontiguousarray(data, dtype=np.uint8).reshape(rows, -1, block_bytes)
-    return unpacker(packed)
+    return reader(packed)
+
+
+def unpack(kind: str, data: np.ndarray, cols: int) -> IntegerBlocks:
+    """Blocks of a native kind as integers and scales: see :func:`parts`."""
+    found = parts(kind, data, cols)
+    values, count = found.quants, found.quants.shape[1]
+    if found.sub_scale is not None:
+        halves = values.reshape(*found.sub_scale.shape, -1)
+        values = (halves * found.sub_scale[..., None]).reshape(values.shape)
+
+    def widened(scale: np.ndarray) -> np.ndarray:
+        return np.repeat(scale.astype(np.float32), count // scale.shape[1], axis=1)
+
+    return IntegerBlocks(
+        values,
+        widened(found.scale),
+        found.min_value,
+        None if found.min_scale is None else widened(found.min_scale),
+    )
 
 
 def dequantise(kind: str, data: np.ndarray, cols: int) -> np.ndarray:
@@ -92,25 +126,20 @@ def dequantise(kind: str, data: np.ndarray, cols: int) -> np.ndarray:
 
 
 def _float16(packed: np.ndarray, at: int) -> np.ndarray:
-    """float32 [rows, super-blocks] of the float16 at byte `at` of each block."""
+    """float16 [rows, blocks or super-blocks] at byte `at` of each."""
     raw = np.ascontiguousarray(packed[:, :, at : at + 2])
-    return raw.view("<f2")[..., 0].astype(np.float32)
+    return raw.view("<f2")[..., 0].astype(np.float16)
 
 
-def _per_block(scale: np.ndarray) -> np.ndarray:
-    """A super-block's scale for each of its eight blocks of 32."""
-    return np.repeat(scale, 8, axis=1)
+def _q8_0(packed: np.ndarray) -> BlockParts:
+    quants = np.ascontiguousarray(packed[:, :, 2:]).view(np.int8).astype(np.int16)
+    return BlockParts(quants, None, None, _float16(packed, 0), None)
 
 
-def _q8_0(packed: np.ndarray) -> IntegerBlocks:
-    values = np.ascontiguousarray(packed[:, :, 2:]).view(np.int8).astype(np.int16)
-    return IntegerBlocks(values, _float16(packed, 0), None, None)
-
-
-def _q4_0(packed: np.ndarray) -> IntegerBlocks:
+def _q4_0(packed: np.ndarray) -> BlockParts:
     nibbles = packed[:, :, 2:]
-    values = np.concatenate([nibbles & 15, nibbles >> 4], axis=2).astype(np.int16)
-    return IntegerBlocks(values - np.int16(8), _float16(packed, 0), None, None)
+    quants = np.concatenate([nibbles & 15, nibbles >> 4], axis=2).astype(np.int16)
+    return BlockParts(quants - np.int16(8), None, None, _float16(packed, 0), None)
 
 
 def _sub_scales(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -135,29 +164,29 @@ def _nibble_blocks(packed: np.ndarray) -> np.ndarray:
     return np.concatenate([runs & 15, runs >> 4], axis=3).reshape(rows, count, 8, BLOCK)
 
 
-def _with_minima(packed: np.ndarray, quants: np.ndarray) -> IntegerBlocks:
+def _with_minima(packed: np.ndarray, quants: np.ndarray) -> BlockParts:
     rows, count, _ = packed.shape
     scales, minima = _sub_scales(packed)
-    values = quants.astype(np.int16) * scales[..., None]
-    return IntegerBlocks(
-        values.reshape(rows, count * 8, BLOCK),
-        _per_block(_float16(packed, 0)),
+    return BlockParts(
+        quants.astype(np.int16).reshape(rows, count * 8, BLOCK),
+        scales.reshape(rows, count * 8, 1),
         minima.reshape(rows, count * 8),
-        _per_block(_float16(packed, 2)),
+        _float16(packed, 0),
+        _float16(packed, 2),
     )
 
 
-def _q4_k(packed: np.ndarray) -> IntegerBlocks:
+def _q4_k(packed: np.ndarray) -> BlockParts:
     return _with_minima(packed, _nibble_blocks(packed[:, :, 16:]))
 
 
-def _q5_k(packed: np.ndarray) -> IntegerBlocks:
+def _q5_k(packed: np.ndarray) -> BlockParts:
     # bit b of the 32 high-bit bytes belongs to block b
     bits = packed[:, :, None, 16:48] >> np.arange(8, dtype=np.uint8)[:, None] & 1
     return _with_minima(packed, _nibble_blocks(packed[:, :, 48:]) | bits << 4)
 
 
-def _q6_k(packed: np.ndarray) -> IntegerBlocks:
+def _q6_k(packed: np.ndarray) -> BlockParts:
     rows, count, _ = packed.shape
     # halves of 128 weights: 64 bytes of low nibbles, 32 bytes of four 2-bit high parts
     low = packed[:, :, :128].reshape(rows, count, 2, 1, 2, BLOCK)
@@ -166,14 +195,17 @@ def _q6_k(packed: np.ndarray) -> IntegerBlocks:
     high = high >> np.array([0, 2, 4, 6], dtype=np.uint8)[:, None] & 3
     quants = (low | high << 4).astype(np.int16) - np.int16(32)
     scales = np.ascontiguousarray(packed[:, :, 192:208]).view(np.int8).astype(np.int16)
-    values = quants.reshape(rows, count, 16, 16) * scales[..., None]
-    return IntegerBlocks(
-        values.reshape(rows, count * 8, BLOCK), _per_block(_float16(packed, 208)), None, None
+    return BlockParts(
+        quants.reshape(rows, count * 8, BLOCK),
+        scales.reshape(rows, count * 8, 2),
+        None,
+        _float16(packed, 208),
+        None,
     )
 
 
 # kind -> (function, weights per block, bytes per block)
-_UNPACKERS: dict[str, tuple[Callable[[np.ndarray], IntegerBlocks], int, int]] = {
+_READERS: dict[str, tuple[Callable[[np.ndarray], BlockParts], int, int]] = {
     "Q8_0": (_q8_0, 32, 34),
     "Q4_0": (_q4_0, 32, 18),
     "Q4_K": (_q4_k, 256, 144),

@@ -61,7 +61,8 @@ class StepPlan:
       wave_offset [W + 1]  first chain of each wave, then C
       boundary_of_row [N]
     counts [4]           N, B, C, W again, for kernels that are launched for more
-    Host integers, for kernels that are launched to measure: n_rows, n_sequences.
+    Host integers, for kernels that are launched to measure: n_rows, n_sequences, and n_keys: no row
+    attends to more positions (0: as many as the cache has room for).
     """
 
     tokens: Any
@@ -86,6 +87,7 @@ class StepPlan:
     counts: Any
     n_rows: int
     n_sequences: int
+    n_keys: int = 0
 
 
 @dataclass(frozen=True)
@@ -195,6 +197,7 @@ def build_plan(forest: Forest, places: Sequence[Place]) -> StepPlan:
         ),
         n_rows=forest.rows,
         n_sequences=len(forest.trees),
+        n_keys=max(position) + 1,
     )
 
 

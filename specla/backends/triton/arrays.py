@@ -1,0 +1,57 @@
+"""Arrays of this backend: torch tensors on one device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+DTYPES = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "int32": torch.int32,
+    "int16": torch.int16,
+    "int8": torch.int8,
+    "uint8": torch.uint8,
+}
+
+
+class TorchArrays:
+    """The part of the protocol that moves and allocates. device: a torch device."""
+
+    device: torch.device
+
+    def empty(self, shape: tuple[int, ...], dtype: str = "float32") -> Any:
+        return torch.empty(shape, dtype=DTYPES[dtype], device=self.device)
+
+    def zeros(self, shape: tuple[int, ...], dtype: str = "float32") -> Any:
+        return torch.zeros(shape, dtype=DTYPES[dtype], device=self.device)
+
+    def upload(self, host: npt.NDArray[Any], into: Any = None) -> Any:
+        tensor = torch.from_numpy(np.ascontiguousarray(host))
+        if into is None:
+            return tensor.to(self.device, copy=True)
+        view = into[: len(host)]
+        # pageable memory: the copy has read the host array when it returns
+        view.copy_(tensor)
+        return view
+
+    def download(self, array: Any) -> npt.NDArray[Any]:
+        host: npt.NDArray[Any] = array.detach().cpu().numpy()
+        return host.copy() if array.device.type == "cpu" else host
+
+    def clear(self, array: Any, index: Any = ...) -> None:
+        array[index] = 0
+
+    def poison(self, array: Any, index: Any = ...) -> None:
+        floating = array.dtype.is_floating_point
+        array[index] = float("nan") if floating else torch.iinfo(array.dtype).min
+
+    def copy(self, target: Any, target_index: Any, source: Any, source_index: Any) -> None:
+        target[target_index] = source[source_index]
+
+    def heads(self, array: Any, n_heads: int) -> Any:
+        # not reshape(), which may copy
+        return array.unflatten(-1, (n_heads, array.shape[-1] // n_heads))

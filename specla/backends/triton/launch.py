@@ -1,0 +1,40 @@
+"""The one way to launch a kernel of this backend.
+
+Contracting ``a * b + c`` into one rounding changes bits, so it is switched off here, for every
+kernel; a kernel that is launched in another way is found by tests/backends/triton.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
+"""Whether kernels run in Triton's interpreter, on the host. Fixed when Triton is imported."""
+
+EXACT: dict[str, Any] = {"enable_fp_fusion": False}
+"""Options of every compilation."""
+
+
+Runner = Callable[[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any], dict[str, Any]], None]
+
+runner: Runner | None = None
+"""Takes launches in place of Triton if set: kernel, grid, arguments, compiler options, constexpr
+arguments. Tests run compiled code without a GPU this way."""
+
+
+def launch(
+    kernel: Any, grid: tuple[int, ...], *arguments: Any, warps: int = 4, **meta: Any
+) -> None:
+    """Run ``kernel`` on ``grid``; nothing happens for an empty one. meta: its constexpr arguments.
+
+    warps: per program; no bit depends on it.
+    """
+    if 0 in grid:
+        return
+    options = {"num_warps": warps, **EXACT}
+    if runner is not None:
+        runner(kernel, grid, arguments, options, meta)
+    else:
+        kernel[grid](*arguments, **options, **meta)
