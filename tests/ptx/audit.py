@@ -1,0 +1,107 @@
+"""Compile every kernel of the Triton backend for every target, check the code, tabulate its size.
+
+Kernels are found by recording what the cases of specla.testing.kernels launch, so new ones join by
+themselves. Of a kernel's launches the one with the largest constants (tiles) is compiled, with the
+number of warps that the backend asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import triton
+
+from ptx.cases import launching_cases, recorded
+from ptx.compile import TARGETS, Launch, Resources, compile_for, resources_of
+from ptx.rules import forbidden_in_amdgcn, forbidden_in_ptx
+
+EXAMPLES = 15
+"""Calls of each case: enough to see its large shapes."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A kernel's code on a target. problems: what the rules forbid, spills among it."""
+
+    kernel: str
+    constants: str
+    warps: int
+    target: str
+    resources: Resources
+    problems: tuple[str, ...]
+
+
+def default_launches(examples: int = EXAMPLES) -> list[Launch]:
+    """One launch of each kernel (and types of its arguments) that the cases reach."""
+    largest: dict[tuple[str, str], Launch] = {}
+    for name, case in launching_cases().items():
+        for launch in recorded(case, name, examples):
+            types = [kind for kind in launch.signature.values() if kind.startswith("*")]
+            key = (f"{launch.kernel.__module__}.{launch.name}", ",".join(types))
+            if key not in largest or _size(launch) > _size(largest[key]):
+                largest[key] = launch
+    return [largest[key] for key in sorted(largest)]
+
+
+def _size(launch: Launch) -> int:
+    return sum(value for value in launch.constants.values() if isinstance(value, int))
+
+
+def audit(launches: Iterable[Launch], targets: Iterable[str] = TARGETS) -> Iterator[Finding]:
+    """Compile and check; a finding per launch and target."""
+    names = list(targets)
+    for launch in launches:
+        for target in names:
+            yield _finding(launch, target)
+
+
+def _finding(launch: Launch, target: str) -> Finding:
+    compiled = compile_for(launch, target)
+    resources = resources_of(compiled)
+    if "ptx" in compiled.asm:
+        problems = forbidden_in_ptx(compiled.asm["ptx"])
+    else:
+        problems = forbidden_in_amdgcn(compiled.asm["amdgcn"])
+    if resources.spills:
+        problems.append(f"{resources.spills} spills")
+    if resources.private:
+        problems.append(f"{resources.private} bytes of private memory")
+    warps = int(launch.options["num_warps"])
+    return Finding(launch.name, _constants(launch), warps, target, resources, tuple(problems))
+
+
+def _constants(launch: Launch) -> str:
+    """The kernel's own constants; integers that became ones are left out."""
+    names = list(launch.signature)
+    own = {param.name for param in launch.kernel.params if param.is_constexpr}
+    return ", ".join(
+        f"{names[at[0]]}={value}" for at, value in launch.constants.items() if names[at[0]] in own
+    )
+
+
+def table(findings: Iterable[Finding]) -> str:
+    """Markdown: a row per kernel, a column per target."""
+    rows: dict[tuple[str, str, int], dict[str, Resources]] = {}
+    for one in findings:
+        rows.setdefault((one.kernel, one.constants, one.warps), {})[one.target] = one.resources
+    targets = list(next(iter(rows.values()), {}))
+    lines = [
+        f"| kernel | constants | warps | {' | '.join(targets)} |",
+        f"|{'---|' * (3 + len(targets))}",
+    ]
+    for (kernel, constants, warps), found in rows.items():
+        cells = [f"{r.registers} / {r.shared} / {r.code}" for r in map(found.__getitem__, targets)]
+        lines.append(f"| `{kernel}` | {constants} | {warps} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
+
+
+def page_with(page: str, findings: Iterable[Finding]) -> str:
+    """The page with its table made anew."""
+    before, rest = page.split(BEGIN)
+    _, after = rest.split(END)
+    version = f"Triton {triton.__version__}. Registers / bytes of shared memory / bytes of code."
+    return f"{before}{BEGIN}\n{version}\n\n{table(findings)}\n{END}{after}"
