@@ -82,6 +82,25 @@ class Backend(ABC):
     verifies_trees: bool = True
     """Whether ``verify`` steps may have more than one row per sequence; without that, decoding is
     plain."""
+    out_of_memory: tuple[type[BaseException], ...] = (MemoryError,)
+    """What is raised where memory doesn't suffice."""
+
+    def notes(self) -> tuple[str, ...]:
+        """Lines that a user of this instance should read once."""
+        return ()
+
+    def describe(self) -> dict[str, Any]:
+        """What it computes on, if that isn't the host's processor: JSON-able facts, such as
+        device, name, architecture, memory (bytes), runtime, driver; absent or None: unknown."""
+        return {}
+
+    def memory(self) -> tuple[int, int] | None:
+        """Bytes (free, in all) where arrays are made; None: in the host's memory."""
+        return None
+
+    def kept_bytes(self, source: WeightSource) -> int:
+        """Bytes of a matrix once it is loaded; only asked where :meth:`memory` has an answer."""
+        return source.data.nbytes
 
     def prepare(
         self,

@@ -18,6 +18,7 @@ COMMANDS = {
     "convert": "Convert a Hugging Face checkpoint (Qwen3.5, or a drafter) to a GGUF file.",
     "adapters": "List the adapters that can propose tokens.",
     "backends": "List the backends that can compute, and with what.",
+    "doctor": "Show everything that decides what specla can do on this machine.",
     "warmup": "Compile the CPU backend's kernels now, so that later runs start at once.",
     "fuzz": "Play random orders of operations and compare every byte with plain decoding.",
 }

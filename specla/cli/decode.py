@@ -85,6 +85,11 @@ from specla.cli.output import is_terminal
     help="Threads that share the work.  [default: SPECLA_THREADS, else by the model's size]",
 )
 @click.option(
+    "--device",
+    metavar="NAME",
+    help="GPU of a backend that uses one: cuda:0.  [default: SPECLA_DEVICE, else the first]",
+)
+@click.option(
     "--ctx", type=int, metavar="N", help="Most positions.  [default: the model's, at most 4096]"
 )
 @click.option("--chunk", type=int, default=512, help="Prompt tokens per prefill step.")
@@ -142,6 +147,7 @@ def _config(given: dict[str, Any]) -> Any:
         flags=_flags(given),
         backend=given["backend"],
         threads=given["threads"],
+        device=given["device"],
         context=given["ctx"],
         chunk=given["chunk"],
         kv=given["kv"],

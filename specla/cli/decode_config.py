@@ -26,8 +26,8 @@ class DecodeConfig:
     model: GGUF file, None for the bundled one.  text, file: the prompt, exactly one of them; the
     file "-" is standard input.  chat: the prompt is a user's message, ``system`` the one before
     it.  special: names of special tokens in the prompt stand for the tokens.  context: positions,
-    None for the model's own up to 4096.  threads: None for the default.  flags: all that concerns
-    speculation.  Other fields as the options of the same name.
+    None for the model's own up to 4096.  threads, device: None for the default.  flags: all that
+    concerns speculation.  Other fields as the options of the same name.
 
     Raises OptionError, one line, for anything that can't work whatever the model is.
     """
@@ -44,6 +44,7 @@ class DecodeConfig:
     flags: SpeculationFlags = field(default_factory=SpeculationFlags)
     backend: str = "auto"
     threads: int | None = None
+    device: str | None = None
     context: int | None = None
     chunk: int = 512
     kv: str = "f16"
@@ -56,6 +57,8 @@ class DecodeConfig:
         check_range("--max-tokens", self.max_tokens, 0, MAX_TOKENS)
         check_range("--chunk", self.chunk, 1, MAX_CHUNK)
         check_threads(self.threads)
+        if self.device == "":
+            raise OptionError("--device is empty; give a device, such as cuda:0, or leave it out")
         if self.context is not None:
             check_range("--ctx", self.context, 2, MAX_CONTEXT)
         if self.kv not in ("f16", "f32"):

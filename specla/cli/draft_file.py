@@ -33,6 +33,11 @@ class Draft:
         """What the file left open and what was taken instead."""
         return self.drafter.notes if self.drafter is not None else ()
 
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all tensors, as the file holds them."""
+        return sum(tensor.n_bytes for tensor in self.gguf.tensors.values())
+
     def check_fit(self, model: ModelFile) -> None:
         """Raise OptionError, one line, for a draft of another vocabulary or width, or one that
         reads layers which the target doesn't have. Adapters check again when they are bound."""

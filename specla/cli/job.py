@@ -44,6 +44,7 @@ class Job:
             "backend": self.backend.name,
             "threads": getattr(self.backend, "threads", 1),
             "cpu_level": getattr(self.backend, "level", None),
+            "device": self.backend.describe() or None,
             "context": self.options.context,
         }
 
@@ -58,7 +59,7 @@ def prepare(config: DecodeConfig, show: Reporter) -> Job:
     chosen = speculation(flags, draft.kind if draft is not None else None, facts(model))
     backend = _backend(config, model, show)
     chosen = _where_possible(chosen, backend, show)
-    _check_draft(draft, chosen, model, show)
+    draft = _fitting_draft(draft, chosen, model, show)
     with naming("adapter", chosen.adapter):
         adapter = chosen.create_adapter()
         features = _captured(chosen.adapter, adapter.needs(), model)
@@ -76,7 +77,7 @@ def prepare(config: DecodeConfig, show: Reporter) -> Job:
                 f"--logit-bias names token {token}; this model has tokens "
                 f"0..{model.config.vocab_size - 1}"
             )
-    check_memory(model.config, options)
+    check_memory(model, options, backend, 0 if draft is None else draft.weight_bytes)
     return Job(config, chosen, model, backend, adapter, prompt, options)
 
 
@@ -85,6 +86,7 @@ def _backend(config: DecodeConfig, model: ModelFile, show: Reporter) -> Backend:
         return create_backend(
             config.backend,
             threads=config.threads,
+            device=config.device,
             model_bytes=model.weight_bytes,
             note=lambda line: show.note(f"note: {line}"),
         )
@@ -99,15 +101,15 @@ def _where_possible(chosen: Speculation, backend: Backend, show: Reporter) -> Sp
     return chosen.plainly(reason)
 
 
-def _check_draft(
+def _fitting_draft(
     draft: Draft | None, chosen: Speculation, model: ModelFile, show: Reporter
-) -> None:
-    """A draft that doesn't fit is refused before a large target is loaded.
+) -> Draft | None:
+    """The draft, opened; one that doesn't fit is refused before a large target is loaded.
 
-    What another package's adapter takes for a draft is its own business.
+    What another package's adapter takes for a draft is its own business: None.
     """
     if not chosen.draft:
-        return
+        return None
     takers = [
         part.name
         for part in parse(chosen.adapter).walk()
@@ -115,11 +117,12 @@ def _check_draft(
     ]
     if draft is None:
         if not all(adapters.origin(name) == "specla" for name in takers):
-            return
+            return None
         draft = open_draft(chosen.draft)
     draft.check_fit(model)
     for note in draft.notes:
         show.note(f"note: {note}")
+    return draft
 
 
 def _context(config: DecodeConfig, model: ModelFile, prompt_length: int) -> int:

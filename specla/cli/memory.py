@@ -2,32 +2,105 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from typing import Any
 
+import numpy as np
+
+from specla.backends.base import Backend
+from specla.backends.weights import WeightSource
+from specla.cli.device_words import device_words
+from specla.cli.machine import physical_memory
 from specla.errors import CapacityError
+from specla.models.load import ModelFile
 from specla.models.qwen35.config import Qwen35Config
 from specla.models.qwen35.options import TargetOptions, kv_shape, recurrent_shape
 
 _FLOAT = 4
 
 
-def check_memory(config: Qwen35Config, options: TargetOptions) -> None:
-    """Raise CapacityError when caches, banks and logits need more than the machine has.
+def check_memory(
+    model: ModelFile, options: TargetOptions, backend: Backend, draft_bytes: int = 0
+) -> None:
+    """Raise CapacityError when a run needs more memory than there is.
 
-    Weights are not counted: how they are held is the backend's business.
+    On a device that has its own: more than is free for weights, caches, banks and logits. In the
+    host's memory only the latter are counted, for how weights are held is the backend's business:
+    it may leave them in the file. draft_bytes: weights of a draft, as its file holds them.
     """
+    room = backend.memory()
+    if room is None:
+        _check_host(model.config, options)
+        return
+    free, total = room
+    weights = kept_bytes(model.weights, backend) + draft_bytes
+    positions, per_node = position_bytes(model.config, options), node_bytes(model.config, options)
+    if weights + positions + per_node <= free:
+        return
+    device = backend.describe()
+    remedy = f"lower {_larger(positions, per_node)}"
+    if weights > free:
+        remedy = "use a smaller model or quantisation, or another device"
+    raise CapacityError(
+        f"{model.path} needs {gib(weights + positions + per_node)}: {gib(weights)} of weights"
+        f"{f' ({gib(draft_bytes)} of the draft)' if draft_bytes else ''} and "
+        f"{gib(positions + per_node)} for a context of {options.context} with trees of "
+        f"{options.max_nodes} nodes; {device.get('device')}, {device.get('name')}, has "
+        f"{gib(free)} free of {gib(total)}; {remedy}"
+    )
+
+
+def _check_host(config: Qwen35Config, options: TargetOptions) -> None:
     total = physical_memory()
     if total is None:
         return
     positions, per_node = position_bytes(config, options), node_bytes(config, options)
     needed = positions + per_node
     if needed > total:
-        option = "--ctx" if positions >= per_node else "--budget or --chunk"
         raise CapacityError(
             f"a context of {options.context} with trees of {options.max_nodes} nodes needs "
             f"{gib(needed)} of memory beside the weights, this machine has {gib(total)}; "
-            f"lower {option}"
+            f"lower {_larger(positions, per_node)}"
         )
+
+
+def _larger(positions: int, per_node: int) -> str:
+    return "--ctx" if positions >= per_node else "--budget or --chunk"
+
+
+def kept_bytes(weights: Any, backend: Backend) -> int:
+    """Bytes of all arrays and matrices in a value of dataclasses and tuples, as the backend holds
+    them; what is there twice counts once."""
+    found: dict[int, int] = {}
+
+    def visit(value: Any) -> None:
+        if isinstance(value, WeightSource):
+            found[id(value)] = backend.kept_bytes(value)
+        elif isinstance(value, np.ndarray):
+            found[id(value)] = value.nbytes
+        elif isinstance(value, tuple):
+            for item in value:
+                visit(item)
+        elif is_dataclass(value):
+            for one in fields(value):
+                visit(getattr(value, one.name))
+
+    visit(weights)
+    return sum(found.values())
+
+
+@contextmanager
+def enough_memory(backend: Backend) -> Iterator[None]:
+    """A device that runs out of memory says so as the host does: MemoryError, with its name."""
+    try:
+        yield
+    except backend.out_of_memory as error:
+        device = backend.describe()
+        if not device or isinstance(error, MemoryError):
+            raise
+        raise MemoryError(f"on {device_words(device)}") from error
 
 
 def position_bytes(config: Qwen35Config, options: TargetOptions) -> int:
@@ -53,14 +126,6 @@ def node_bytes(config: Qwen35Config, options: TargetOptions) -> int:
         + nodes * config.vocab_size * _FLOAT
         + rows * (2 * config.d_ff + 4 * config.d_model + config.conv_channels) * _FLOAT
     )
-
-
-def physical_memory() -> int | None:
-    """Bytes of the machine's memory, None where it can't be told."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None
 
 
 def gib(count: int) -> str:

@@ -11,6 +11,7 @@ from specla.check import MismatchError, Trace, compare, plain_decode
 from specla.cli.decode_config import DecodeConfig
 from specla.cli.interrupt import Interrupt
 from specla.cli.job import Job, prepare
+from specla.cli.memory import enough_memory
 from specla.cli.outcome import DONE, INTERRUPTED, DifferenceError
 from specla.cli.output import as_json, is_terminal, utf8_stdout, write_json, write_text
 from specla.cli.preparing import prepare_backend
@@ -52,12 +53,13 @@ def run_decode(config: DecodeConfig) -> int:
         show.note(f"note: --ctx {job.options.context} is beyond the model's {trained} positions")
     prepare_backend(job.backend, job.model.matrix_kinds, show, [config.kv])
     start = perf_counter()
-    with show.step(f"loading {job.model.path}"):
+    with show.step(f"loading {job.model.path}"), enough_memory(job.backend):
         target = job.model.target(job.backend, job.options)
         most = 1 if job.speculation.adapter == "none" else PREPARED
         target.prepare_rows(range(1, min(job.options.max_nodes, most) + 1))
     load_seconds = perf_counter() - start
-    decoded = _decode(job, target, show)
+    with enough_memory(job.backend):
+        decoded = _decode(job, target, show)
     show.rows(summary_rows(decoded.stats, job.settings(), decoded.stop, load_seconds))
     compared = _checked(job, target, decoded, show)
     if config.json:
@@ -150,7 +152,7 @@ def _checked(
     if decoded.trace is None:
         return None
     decoded.trace.tokens = decoded.tokens
-    with show.step("checking against plain decoding"):
+    with show.step("checking against plain decoding"), enough_memory(job.backend):
         plain, plain_state = plain_decode(
             target, job.prompt, len(decoded.tokens), Sampler(job.config.sampling)
         )

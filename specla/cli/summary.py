@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from specla.cli.device_words import device_words
 from specla.cli.progress import Row
 
 _PHASES = ("draft", "verify", "choose", "commit")
@@ -66,6 +67,8 @@ def tokens(count: int) -> str:
 
 
 def _backend(settings: Mapping[str, Any]) -> str:
+    if (device := settings["device"]) is not None:
+        return f"{settings['backend']} on {device_words(device)}"
     threads = settings["threads"]
     name = " ".join(filter(None, (settings["backend"], settings["cpu_level"])))
     return f"{name}, 1 thread" if threads == 1 else f"{name}, {threads} threads"

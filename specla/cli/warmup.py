@@ -60,8 +60,11 @@ def _nowhere(kept: ModuleType) -> SpeclaError:
 
 
 def _rows(backend: Backend, done: Prepared, place: Path | None) -> list[Row]:
+    from specla.cli.device_words import described
+
     if not backend.compiles:
-        return [("backend", f"{backend.name}, which compiles nothing")]
+        when = "compiles at first use" if described(backend) else "compiles nothing"
+        return [("backend", f"{backend.name}, which {when}")]
     compiled = f"{done.compiled} compiled now" if done.compiled else "all there already"
     level = getattr(backend, "level", None)
     rows = [

@@ -65,9 +65,11 @@ class ModelFile:
         """
         try:
             return Qwen35Target(self.weights, backend, options)
-        except MemoryError:
+        except backend.out_of_memory:
+            device = backend.describe().get("device")
+            where = f" on {device}" if device else ""
             raise CapacityError(
-                f"{self.path}: there is no memory for {options.slots} sequences of "
+                f"{self.path}: there is no memory{where} for {options.slots} sequences of "
                 f"{options.context} positions with trees of {options.max_nodes} nodes; lower them"
             ) from None
 

@@ -83,6 +83,30 @@ def test_a_foreign_backend_gets_the_options_that_it_names(monkeypatch: pytest.Mo
         create_backend("foreign", level="vnni")
 
 
+def test_a_backend_with_devices_is_told_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Foreign:
+        def __init__(self, device: str | None) -> None:
+            self.device = device
+
+    monkeypatch.setitem(backends._factories, "foreign", lambda: Foreign)
+    monkeypatch.delenv("SPECLA_DEVICE", raising=False)
+    assert create_backend("foreign").device is None
+    assert create_backend("foreign", device="cuda:1").device == "cuda:1"
+    monkeypatch.setenv("SPECLA_DEVICE", "cuda:2")
+    assert create_backend("foreign").device == "cuda:2"
+    assert create_backend("foreign", device="cuda:1").device == "cuda:1"
+    monkeypatch.setenv("SPECLA_DEVICE", "")
+    assert create_backend("foreign").device is None
+
+
+def test_a_backend_without_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECLA_DEVICE", "cuda:0")
+    assert create_backend("numpy").name == "numpy", "the environment is for those that can"
+    for name in ("auto", "numba", "numpy"):
+        with pytest.raises(OptionError, match="takes no device; leave device out or choose one"):
+            create_backend(name, device="cuda:0")
+
+
 def test_auto_is_numba() -> None:
     assert best_backend() == ("numba", None)
     assert create_backend().name == "numba"

@@ -17,7 +17,11 @@ PROMPT = "Once upon a time, there was a big, big dog. The dog liked to"
 OPTIONS = TargetOptions(context=256, max_nodes=65, chunk=7, poison=True)
 
 
-@pytest.mark.parametrize("backend", [name for name in backends.names() if name != "numpy"])
+ELSEWHERE = ("numpy", "triton")
+"""The reference, and what needs a GPU or, interpreted, an hour: tests/triton and tests/ptx."""
+
+
+@pytest.mark.parametrize("backend", [name for name in backends.names() if name not in ELSEWHERE])
 @pytest.mark.parametrize(
     "params",
     [SamplingParams(), SamplingParams(temperature=0.9, top_p=0.95, seed=2)],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
 from ptx.compile import Launch, describe
 from ptx.run import emulated
@@ -24,7 +25,7 @@ def triton_backend() -> TritonBackend:
     # some of the protocol may not be written yet: what is there can be tested
     kind: Any = type("HostTriton", (TritonBackend,), {})
     kind.__abstractmethods__ = frozenset()
-    backend: TritonBackend = kind(device="cpu")
+    backend: TritonBackend = kind(device=torch.device("cpu"))
     return backend
 
 

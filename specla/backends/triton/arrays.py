@@ -30,7 +30,8 @@ class TorchArrays:
         return torch.zeros(shape, dtype=DTYPES[dtype], device=self.device)
 
     def upload(self, host: npt.NDArray[Any], into: Any = None) -> Any:
-        tensor = torch.from_numpy(np.ascontiguousarray(host))
+        # torch warns of memory that it could write and must not
+        tensor = torch.from_numpy(np.require(host, requirements=["C", "W"]))
         if into is None:
             return tensor.to(self.device, copy=True)
         view = into[: len(host)]

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
+INTERPRETED = os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "on", "yes", "y")
 """Whether kernels run in Triton's interpreter, on the host. Fixed when Triton is imported."""
 
 EXACT: dict[str, Any] = {"enable_fp_fusion": False}

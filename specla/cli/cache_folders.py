@@ -1,0 +1,53 @@
+"""Folders in which compiled kernels are kept between runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+
+def triton_folder() -> Path:
+    """Where Triton keeps what it compiled, by its environment variables."""
+    if given := os.environ.get("TRITON_CACHE_DIR"):
+        return Path(given)
+    return Path(os.environ.get("TRITON_HOME") or os.path.expanduser("~")) / ".triton" / "cache"
+
+
+def numba_folders() -> list[Path]:
+    """Where the Numba backend looks for code, first choice first. Imports Numba."""
+    from specla.backends.numba.code_cache import folders
+
+    return list(folders())
+
+
+def described(of: str, path: Path) -> dict[str, Any]:
+    """of: whose code.  folder; writable: it, or what it would be made in; exists; files; bytes."""
+    files, size = _content(path)
+    return {
+        "of": of,
+        "folder": str(path),
+        "exists": path.is_dir(),
+        "writable": _writable(path),
+        "files": files,
+        "bytes": size,
+    }
+
+
+def _writable(path: Path) -> bool:
+    absolute = path.absolute()
+    there = next(one for one in (absolute, *absolute.parents) if os.path.lexists(one))
+    return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+
+
+def _content(path: Path) -> tuple[int, int]:
+    """Files below a folder and their bytes; what can't be read doesn't count."""
+    count = size = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            try:
+                size += os.lstat(os.path.join(folder, name)).st_size
+            except OSError:
+                continue
+            count += 1
+    return count, size
