@@ -96,7 +96,7 @@ def _tensor(move: Move, kind: str, seed: int) -> TensorToWrite:
         rng = np.random.Generator(np.random.SFC64(np.random.SeedSequence(key)))
         size = int(np.prod(move.shape))
         if not move.matrix:
-            yield _vector(rng, move.target, size).astype("<f4").tobytes()
+            yield random_vector(rng, move.target, size).astype("<f4").tobytes()
             return
         gain = 2.0 if move.target in ("token_embd.weight", "output.weight") else 1.0
         yield from random_chunks(rng, kind, size, gain / np.sqrt(move.shape[-1]))
@@ -104,7 +104,8 @@ def _tensor(move: Move, kind: str, seed: int) -> TensorToWrite:
     return TensorToWrite(move.target, kind, move.shape, chunks)
 
 
-def _vector(rng: np.random.Generator, name: str, size: int) -> np.ndarray:
+def random_vector(rng: np.random.Generator, name: str, size: int) -> np.ndarray:
+    """Values of a tensor that is no matrix, float64 [size], as its name wants them."""
     part = name.split(".")[-2] if name.endswith((".weight", ".bias")) else name.split(".")[-1]
     if part == "ssm_a":
         return -rng.uniform(1, 16, size)

@@ -18,7 +18,7 @@ OPTIONS = TargetOptions(context=256, max_nodes=65, chunk=7, poison=True)
 
 
 ELSEWHERE = ("numpy", "triton")
-"""The reference, and what needs a GPU or, interpreted, an hour: tests/triton and tests/ptx."""
+"""The reference, and what needs a GPU or, interpreted, an hour: tests/interpreted and tests/ptx."""
 
 
 @pytest.mark.parametrize("backend", [name for name in backends.names() if name not in ELSEWHERE])

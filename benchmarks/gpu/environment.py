@@ -1,0 +1,95 @@
+"""Which GPU, driver and versions these are, and how fast the GPU copies its own memory."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from harness import Table
+
+import specla
+from gpu.parts import Findings, Setting
+from gpu.timing import cache_bytes, ratio, shown
+
+PACKAGES = ("torch", "triton", "numpy", "flash-linear-attention")
+UNKNOWN = "unknown"
+
+
+def environment(setting: Setting, findings: Findings) -> None:
+    """Everything one must know to compare two results."""
+    findings.figures["device"] = _device(setting.device)
+    findings.figures["versions"] = {
+        "specla": specla.__version__,
+        "revision": _first_word("git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"),
+        "python": platform.python_version(),
+        **_versions(),
+    }
+    findings.figures["copy_bandwidth"] = copy_bandwidth(setting)
+    table = Table("what", "is")
+    for group in ("device", "versions"):
+        for name, value in findings.figures[group].items():
+            table.row(name, value)
+    table.row("copy, read + written, GB/s", shown(findings.figures["copy_bandwidth"], 1e-9))
+
+
+def copy_bandwidth(setting: Setting) -> float | None:
+    """Bytes per second of a big copy within the GPU's memory, read and written bytes together.
+
+    Measured once. Raises RuntimeError if the copy isn't one.
+    """
+    import torch
+
+    if setting.bandwidth is None:
+        size = setting.sizes.copy_bytes
+        words = torch.arange(size // 8, dtype=torch.int64, device=setting.device)
+        target = torch.zeros_like(words)
+        seconds = setting.timer.seconds("copy", lambda: target.copy_(words))
+        if not torch.equal(words, target):
+            raise RuntimeError("a copy within the GPU's memory differs from its source")
+        setting.bandwidth = ratio(2.0 * size, seconds)
+    return setting.bandwidth
+
+
+def _device(name: str) -> dict[str, Any]:
+    import torch
+
+    if not name.startswith("cuda"):
+        return {"name": "none: Triton's interpreter"}
+    found = torch.cuda.get_device_properties(name)
+    return {
+        "name": found.name,
+        "architecture": getattr(found, "gcnArchName", f"sm_{found.major}{found.minor}"),
+        "memory_bytes": found.total_memory,
+        "cache_bytes": cache_bytes(name),
+        "multiprocessors": found.multi_processor_count,
+        "driver": _driver(),
+        "runtime": torch.version.cuda or f"HIP {torch.version.hip}",
+    }
+
+
+def _driver() -> str:
+    """As the vendor's own tool, or the kernel, tells it."""
+    nvidia = _first_word("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    return nvidia if nvidia != UNKNOWN else _first_word("cat", "/sys/module/amdgpu/version")
+
+
+def _first_word(*command: str) -> str:
+    """Of what a command prints, if it succeeds."""
+    with suppress(OSError, subprocess.SubprocessError, IndexError):
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+        return done.stdout.split()[0]
+    return UNKNOWN
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found

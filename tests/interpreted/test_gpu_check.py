@@ -1,0 +1,234 @@
+"""benchmarks/gpu_check.py end to end in the interpreter, tiny and without times.
+
+Run with TRITON_INTERPRET=1: python -m pytest -m triton tests/interpreted
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+pytest.importorskip("torch")
+pytest.importorskip("triton.language")
+if os.environ.get("TRITON_INTERPRET", "0") != "1":
+    pytest.skip("needs TRITON_INTERPRET=1", allow_module_level=True)
+
+import gpu_check
+from gpu import products as products_part
+from gpu import recurrence as recurrence_part
+from gpu.forests import forest
+from gpu.inexact import free_backend, free_module, fused
+from gpu.launching import changed, counted
+from gpu.mixtures import choice_of, mixed, reference_rows, small_matrix
+from gpu.parts import Clock, Findings, Setting
+from gpu.sizes import TINY
+from gpu.snapshot import SnapshotVerify
+from gpu.timing import Timer
+from gpu.verify_inputs import verify_inputs
+
+from specla.backends.numpy.backend import NumpyBackend
+from specla.backends.triton import gdn, launch
+from specla.backends.triton.backend import TritonBackend
+
+pytestmark = [
+    pytest.mark.triton,
+    # warned of once for each of NumPy's read-only arrays
+    pytest.mark.filterwarnings("ignore:The given NumPy array is not writable"),
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+]
+
+
+class OneSecond(Timer):
+    """Takes a second for everything."""
+
+    def seconds(self, name: str, run: Callable[[], object]) -> float | None:
+        return 1.0
+
+
+@pytest.fixture
+def setting() -> Setting:
+    return Setting(TINY, "cpu", False, OneSecond(rehearsal=False), Clock(600), bandwidth=1e9)
+
+
+@pytest.mark.parametrize("part", gpu_check.SHARES)
+def test_every_part_can_be_rehearsed(
+    part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "result.json"
+    assert gpu_check.main(["--rehearse", "--only", part, "--out", str(out)]) == 0
+    report = json.loads(out.read_text())
+    assert report["rehearsal"] is True and list(report["parts"]) == [part]
+    found = report["parts"][part]
+    assert (found["status"], found["problems"], found["left_out"]) == ("done", [], [])
+    assert {goal["verdict"] for goal in report["goals"]} == {"not measured"}
+    printed = capsys.readouterr().out
+    assert "rehearsal" in printed and f"| {part} | done | 0 |" in printed
+    _check_figures(part, found)
+    assert not [path for path in tmp_path.iterdir() if path != out]
+
+
+def _check_figures(part: str, found: dict[str, Any]) -> None:
+    if part == "correctness":
+        assert [len(row["equal"]) for row in found["comparisons"]] == [4, 1, 4]
+    if part == "recurrence":
+        rows = [(row["nodes"], row["form"], row["batch"]) for row in found["verify"]]
+        one = [(1, "chain"), (3, "chain"), (3, "tree")]
+        assert rows == [(*row, batch) for batch in (1, 2) for row in one]
+    if part == "products":
+        assert [row["kind"] for row in found["products"]] == list(TINY.kinds)
+    if part == "decoding":
+        assert {row["accept_length"] for row in found["replay"]} == {2.0}
+        assert [row["form"] for row in found["replay"]] == ["chain", "tree, 2 children"]
+        assert all(count > 20 for count in found["launches"].values())
+    timed = ("verify", "snapshots", "inexact", "price", "seconds", "share", "speed_up", "round")
+    rows = [row for rows in found.values() if isinstance(rows, list) for row in rows]
+    assert found["seconds"] is None
+    assert all(row.get(name) is None for row in rows for name in timed)
+
+
+@pytest.mark.parametrize("form", ["chain", "tree"])
+def test_the_baseline_has_our_kernels_bytes(form: str, setting: Setting) -> None:
+    backend = TritonBackend("cpu")
+    inputs = verify_inputs(setting, backend, forest(form, 5, 2), pending=3)
+    inputs.verify(backend, 0)
+    ours = backend.download(inputs.out)
+    baseline = SnapshotVerify.of(inputs, cold=0)
+    baseline.verify(0)
+    found = backend.download(baseline.out)
+    assert np.isfinite(found).all() and found.tobytes() == ours.tobytes()
+    # it keeps states, each other than its parent's
+    states = backend.download(baseline.snapshots)[0]
+    assert len({state.tobytes() for state in states}) == 10
+
+
+def test_the_inexact_twin_is_another_kernel_and_close(setting: Setting) -> None:
+    with free_module() as module:
+        text = Path(module.__file__ or "").read_text()
+    assert "tl.sum(" in text and "halves_of_rows(" not in text
+    assert "halves_of_rows(" in Path(gdn.__file__).read_text()
+    with free_backend("cpu") as free:
+        assert type(free).gdn_verify is not TritonBackend.gdn_verify
+        inputs = verify_inputs(setting, free, forest("chain", 4, 1), pending=0)
+        inputs.verify(TritonBackend("cpu"), 0)
+        ours = free.download(inputs.out)
+        inputs.out.fill_(float("nan"))
+        asked: list[dict[str, Any]] = []
+        with fused(), _spied(asked):
+            inputs.verify(free, 0)
+        theirs = free.download(inputs.out)
+    assert asked and all(options["enable_fp_fusion"] for options in asked)
+    assert theirs.tobytes() != ours.tobytes()
+    assert np.abs(theirs - ours).max() < 1e-5 * np.abs(ours).max()
+
+
+class _spied:  # noqa: N801
+    """Note the options that launches are made with at last."""
+
+    def __init__(self, asked: list[dict[str, Any]]) -> None:
+        self.asked = asked
+
+    def __enter__(self) -> None:
+        self.inner = launch.runner
+        assert self.inner is not None
+
+        class Noting:
+            def __init__(self, kernel: Any, asked: list[dict[str, Any]]) -> None:
+                self.kernel, self.asked = kernel, asked
+
+            def __getitem__(self, grid: Any) -> Any:
+                def call(*arguments: Any, **given: Any) -> None:
+                    self.asked.append(given)
+                    self.kernel[grid](*arguments, **given)
+
+                return call
+
+        inner = self.inner
+
+        def run(kernel: Any, *rest: Any) -> None:
+            inner(Noting(kernel, self.asked), *rest)
+
+        launch.runner = run
+
+    def __exit__(self, *_: object) -> None:
+        launch.runner = self.inner
+
+
+def test_warps_are_overridden_and_launches_counted() -> None:
+    backend = TritonBackend("cpu")
+    x, out, asked = backend.zeros((2, 8)), backend.empty((2, 8)), []
+    with changed(num_warps=2), _spied(asked):
+        backend.add(x, x, out)
+    assert [options["num_warps"] for options in asked] == [2]
+    assert asked[0]["enable_fp_fusion"] is False
+    with counted() as count:
+        backend.add(x, x, out)
+        backend.add(x, x, out)
+    assert count.launches == 2 and launch.runner is None
+
+
+def test_mixtures_are_matrices_of_their_kind(setting: Setting) -> None:
+    import torch
+
+    backend = TritonBackend("cpu")
+    small = small_matrix(backend, "Q6_K", 512)
+    choice = choice_of(small, 70, torch.Generator().manual_seed(1), "cpu")
+    weight = mixed(small, "large", choice)
+    assert (weight.source.rows, weight.source.cols) == (70, 512) and not weight.source.data.size
+    tokens = np.array([0, 33, 69], np.int32)
+    out = backend.empty((3, 512))
+    backend.embed(backend.upload(tokens), weight, out)
+    wanted = np.empty((3, 512), np.float32)
+    reference = NumpyBackend()
+    rows = reference_rows(small, choice, tokens.astype(np.int64), reference)
+    reference.embed(np.arange(3, dtype=np.int32), rows, wanted)
+    found = backend.download(out)
+    assert found.tobytes() == wanted.tobytes()
+    assert 0.8 < found.std() * 512**0.5 < 1.2
+
+
+def test_a_wrong_product_has_no_speed(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    right = TritonBackend.linear_quantised
+
+    def wrong(backend: Any, x: Any, weight: Any, out: Any) -> None:
+        right(backend, x, weight, out)
+        if weight.source.kind == "Q5_K":
+            out[:, -1] *= 1.0000002
+
+    monkeypatch.setattr(TritonBackend, "linear_quantised", wrong)
+    findings = Findings()
+    products_part.products(setting, findings)
+    speeds = {row["kind"]: row["bytes_per_second"] for row in findings.figures["products"]}
+    assert [kind for kind, speed in speeds.items() if speed is None] == ["Q5_K"]
+    (problem,) = findings.problems
+    assert problem == "Q5_K FFN down, n = 2: outputs differ from the reference's"
+    assert f"WRONG: {problem}" in capsys.readouterr().out
+
+
+def test_a_wrong_recurrence_has_no_time(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = TritonBackend.gdn_verify
+
+    def wrong(backend: Any, *arguments: Any) -> None:
+        right(backend, *arguments)
+        arguments[-1][-1] *= 1.0000002
+
+    monkeypatch.setattr(TritonBackend, "gdn_verify", wrong)
+    monkeypatch.setattr(recurrence_part, "copy_bandwidth", lambda _: 1e9)
+    setting.sizes = replace(TINY, nodes=(4,), batches=(1,))
+    findings = Findings()
+    recurrence_part.recurrence(setting, findings)
+    rows = findings.figures["verify"]
+    assert rows and all(row["verify"] is None and row["price"] is None for row in rows)
+    assert {row["inexact"] for row in rows} == {1.0}
+    assert any(line.startswith("verify, 4 nodes, tree, batch 1: out") for line in findings.problems)
