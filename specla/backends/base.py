@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from specla.backends.plans import PlanBuffers
 from specla.backends.pools import FeaturePool, KvPool, KvShape, RecurrentPool, RecurrentShape
 from specla.backends.steps import StepRunner
 from specla.backends.weights import WeightSource
@@ -118,6 +119,15 @@ class Backend(ABC):
     def step_runner(self) -> StepRunner:
         """A new runner for the steps of one model."""
         return StepRunner()
+
+    def plan_buffers(self, context: int) -> PlanBuffers:
+        """New buffers for the plans of a model's steps. context: positions a sequence may have."""
+        return PlanBuffers(self)
+
+    def padded_rows(self, n: int) -> int:
+        """Rows that a step of n rows is laid out for (``StepPlan.n_rows``), n at least. Scratch of
+        a step must have room for so many."""
+        return n
 
     # -- arrays ---------------------------------------------------------------------------
 

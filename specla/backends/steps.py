@@ -15,6 +15,9 @@ class StepRunner:
     whole = False
     """Whether the kernels of a step run when all of its calls are made, so that what happens
     around a single call says nothing about the arrays."""
+    rehearsals = 0
+    """How often a step of each size must have run before it is as fast as it will be, beyond what
+    ``prepare`` does."""
 
     @property
     def progress(self) -> Progress:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from specla.backends.plans import PlanBuffers
 from specla.backends.steps import StepRunner
 
 FOLDS = ("conv_verify", "gdn_verify", "fold_window", "fold_state")
@@ -67,6 +68,11 @@ class FailingBackend:
     def step_runner(self) -> StepRunner:
         """One by one, so that each call can fail; a recorded step is none of this backend's."""
         return StepRunner()
+
+    def plan_buffers(self, context: int) -> PlanBuffers:
+        """Through this backend, so that each upload can fail."""
+        backend: Any = self
+        return PlanBuffers(backend)
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self.inner, name)

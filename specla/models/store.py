@@ -10,14 +10,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from specla.backends.base import Backend
 from specla.backends.pools import FeaturePool, KvPool, KvShape, RecurrentPool, RecurrentShape
 from specla.core.lifecycle import Ledger, LedgerState
 from specla.core.paging import pages_for
-from specla.core.plan import CommitPlan, Plan, build_commit_plan, build_plan, map_arrays
+from specla.core.plan import CommitPlan, Plan, build_commit_plan, build_plan
 from specla.core.topology import Forest, Tree
 from specla.errors import CapacityError, LifecycleError
 from specla.models.pages import PagedCache
@@ -60,7 +57,7 @@ class SequenceStore:
         self._free_slots = list(range(recurrent.slots - 1, -1, -1))
         self._poison = poison
         self._runner = backend.step_runner()
-        self._index_buffers: dict[tuple[tuple[str, str], tuple[int, ...]], Any] = {}
+        self._plans = backend.plan_buffers(kv.context)
         if poison:
             for slot in range(recurrent.slots):
                 self._poison_slot(slot)
@@ -157,19 +154,8 @@ class SequenceStore:
         ledger.end_flush()
 
     def upload_plan(self, plan: Plan) -> Plan:
-        """A plan's arrays on the device, in buffers that are kept from step to step."""
-        prefix = type(plan).__name__
-        return map_arrays(plan, lambda name, array: self._upload((prefix, name), array))
-
-    def _upload(self, name: tuple[str, str], host: npt.NDArray[np.int32]) -> Any:
-        key = (name, host.shape[1:])
-        buffer = self._index_buffers.get(key)
-        if buffer is None or buffer.shape[0] < len(host):
-            # powers of two: growing stops soon
-            size = 1 << max(len(host) - 1, 0).bit_length()
-            buffer = self.backend.empty((size, *host.shape[1:]), "int32")
-            self._index_buffers[key] = buffer
-        return self.backend.upload(host, into=buffer)
+        """A plan's arrays on the device, good until the next plan of its kind."""
+        return self._plans.upload(plan)
 
     # -- copies -------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support.setup import make_driver
 
+from specla.backends import plans
 from specla.core import lifecycle
 from specla.core.lifecycle import Phase
 from specla.core.topology import Tree
@@ -146,7 +147,7 @@ OPERATIONS: dict[str, Callable[[Driver, Text], Any]] = {
     "commit": lambda d, t: d.target.commit(t.sequence, (0, 2)),
     "rotate": lambda d, t: d.target.commit(t.sequence, (0, 1)),
 }
-FILES = (store.__file__, pages.__file__, lifecycle.__file__)
+FILES = (store.__file__, pages.__file__, plans.__file__, lifecycle.__file__)
 
 
 def check_after(driver: Driver, text: Text, tokens: dict[int, tuple[int, ...]]) -> None:

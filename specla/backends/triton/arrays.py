@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from specla.backends.triton.staging import MOST_BYTES, Staging
+
 DTYPES = {
     "float32": torch.float32,
     "float16": torch.float16,
@@ -22,6 +24,7 @@ class TorchArrays:
     """The part of the protocol that moves and allocates. device: a torch device."""
 
     device: torch.device
+    _staging: Staging
 
     def empty(self, shape: tuple[int, ...], dtype: str = "float32") -> Any:
         return torch.empty(shape, dtype=DTYPES[dtype], device=self.device)
@@ -35,8 +38,11 @@ class TorchArrays:
         if into is None:
             return tensor.to(self.device, copy=True)
         view = into[: len(host)]
-        # pageable memory: the copy has read the host array when it returns
-        view.copy_(tensor)
+        if host.nbytes <= MOST_BYTES:
+            self._staging.copy(tensor, view)
+        else:
+            # pageable memory: the copy has read the host array when it returns
+            view.copy_(tensor)
         return view
 
     def download(self, array: Any) -> npt.NDArray[Any]:
@@ -44,11 +50,11 @@ class TorchArrays:
         return host.copy() if array.device.type == "cpu" else host
 
     def clear(self, array: Any, index: Any = ...) -> None:
-        array[index] = 0
+        array[index].zero_()
 
     def poison(self, array: Any, index: Any = ...) -> None:
         floating = array.dtype.is_floating_point
-        array[index] = float("nan") if floating else torch.iinfo(array.dtype).min
+        array[index].fill_(float("nan") if floating else torch.iinfo(array.dtype).min)
 
     def copy(self, target: Any, target_index: Any, source: Any, source_index: Any) -> None:
         target[target_index] = source[source_index]

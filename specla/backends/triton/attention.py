@@ -116,10 +116,12 @@ def _combine(
 
 @triton.jit
 def _kv_write(
-    k, v, keys, values, sequence, kv_row, slots, table, pages_per_slot, first, width,
+    k, v, keys, values, sequence, kv_row, slots, table, counts, pages_per_slot, first, width,
     PAGE: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
     row, i = tl.program_id(0), tl.arange(0, SIZE)
+    if row >= tl.load(counts):
+        return
     cache_row = tl.load(kv_row + row)
     slot = tl.load(slots + tl.load(sequence + row))
     page = tl.load(table + slot * pages_per_slot + cache_row // PAGE)
@@ -171,7 +173,7 @@ class Attention:
         width = k.shape[1] * k.shape[2]
         arguments = (
             *(k, v, kv.key, kv.value, plan.sequence, plan.kv_row, plan.slot, kv.page_table),
-            *(kv.shape.pages_per_slot, layer * kv.shape.pages * PAGE, width),
+            *(plan.counts, kv.shape.pages_per_slot, layer * kv.shape.pages * PAGE, width),
         )
         size = int(triton.next_power_of_2(width))
         launch(_kv_write, (plan.n_rows,), *arguments, PAGE=PAGE, SIZE=size)

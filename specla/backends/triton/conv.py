@@ -46,12 +46,14 @@ def _shift(
 
 @triton.jit
 def _convolve(
-    x, weight, window, inputs, out, sequence, parent, slots, banks, row_offset,
+    x, weight, window, inputs, out, sequence, parent, slots, banks, row_offset, counts,
     layer, layers, nodes, channels,
     WIDTH: tl.constexpr, KEEP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One row: back along its ancestors, then into the window. KEEP: its input goes to the bank."""
     row, c = tl.program_id(0), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    if row >= tl.load(counts):
+        return
     here = c < channels
     b = tl.load(sequence + row)
     slot = tl.load(slots + b)
@@ -140,7 +142,8 @@ def _rows(
     s = pool.shape
     arguments = (
         *(x, weight, pool.window, pool.inputs, out, plan.sequence, plan.parent, plan.slot),
-        *(plan.pending_bank, plan.row_offset, layer, s.layers, s.nodes, s.channels),
+        *(plan.pending_bank, plan.row_offset, plan.counts),
+        *(layer, s.layers, s.nodes, s.channels),
     )
     grid = (plan.n_rows, triton.cdiv(s.channels, BLOCK))
     launch(_convolve, grid, *arguments, WIDTH=s.conv_width, KEEP=keep, BLOCK=BLOCK)

@@ -33,8 +33,27 @@ def launch(
     """
     if 0 in grid:
         return
-    options = {"num_warps": warps, **EXACT}
-    if runner is not None:
-        runner(kernel, grid, arguments, options, meta)
-    else:
-        kernel[grid](*arguments, **options, **meta)
+    (runner or on_device)(kernel, grid, arguments, {"num_warps": warps, **EXACT}, meta)
+
+
+def on_device(
+    kernel: Any,
+    grid: tuple[int, ...],
+    arguments: tuple[Any, ...],
+    options: dict[str, Any],
+    meta: dict[str, Any],
+) -> None:
+    """A runner: hands the launch to Triton."""
+    kernel[grid](*arguments, **options, **meta)
+
+
+def compile_only(
+    kernel: Any,
+    grid: tuple[int, ...],
+    arguments: tuple[Any, ...],
+    options: dict[str, Any],
+    meta: dict[str, Any],
+) -> None:
+    """A runner: compiles for these arguments, runs nothing. The interpreter compiles nothing."""
+    if not INTERPRETED:
+        kernel.warmup(*arguments, grid=grid, **options, **meta)

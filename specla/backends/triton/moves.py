@@ -36,9 +36,11 @@ def _kv_move(
 
 @triton.jit
 def _feature_write(
-    x, rows, sequence, kv_row, slots, context, count, index, width, SIZE: tl.constexpr
+    x, rows, sequence, kv_row, slots, counts, context, count, index, width, SIZE: tl.constexpr
 ):
     row, i = tl.program_id(0), tl.arange(0, SIZE)
+    if row >= tl.load(counts):
+        return
     slot = tl.load(slots + tl.load(sequence + row)).to(tl.int64)
     at = ((slot * context + tl.load(kv_row + row)) * count + index) * width + i
     tl.store(rows + at, tl.load(x + row * width + i, i < width), i < width)
@@ -68,7 +70,7 @@ class Moves:
 
     def feature_write(self, x: Any, features: FeaturePool, index: int, plan: StepPlan) -> None:
         _, context, count, width = features.rows.shape
-        arguments = (x, features.rows, plan.sequence, plan.kv_row, plan.slot)
+        arguments = (x, features.rows, plan.sequence, plan.kv_row, plan.slot, plan.counts)
         size = int(triton.next_power_of_2(width))
         launch(_feature_write, (plan.n_rows,), *arguments, context, count, index, width, SIZE=size)
 

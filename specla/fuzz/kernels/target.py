@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from specla.backends.base import Backend
 from specla.backends.weights import WeightSource
+from specla.core.topology import Forest
 from specla.fuzz.kernels.tables import AttentionTables, GdnTables
 from specla.fuzz.tiny import VOCAB, source
 from specla.models.qwen35.config import Qwen35Config
@@ -77,7 +78,7 @@ class KernelTarget(Qwen35Target):
         super().__init__(_no_weights(config), backend, options)
         self._tables = _load(tables, backend)
         # x + -0.0 is x in every bit, whatever x is
-        rows = max(options.chunk, options.max_nodes * options.slots)
+        rows = self._workspace.capacity
         self._nothing = backend.upload(
             np.full((rows, config.n_heads, config.head_dim), -0.0, dtype=np.float32)
         )
@@ -97,6 +98,9 @@ class KernelTarget(Qwen35Target):
 
     def _head(self, step: Step, x: Any) -> Any:
         return x
+
+    def _outcome(self, logits: Any, forest: Forest) -> Verified:
+        return Verified([self.backend.rows(x, forest.rows) for x in logits], forest.offsets)
 
     def outputs(self, verified: Verified) -> npt.NDArray[np.float32]:
         """All layers' outputs on the host [N, n_layers * d_model]."""

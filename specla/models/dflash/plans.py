@@ -115,7 +115,8 @@ class BlockPlans:
 def _without_arrays(plan: StepPlan) -> StepPlan:
     """For a step runner: the plan's arrays never change places, so there is nothing to exchange."""
     nothing: dict[str, Any] = {field.name: None for field in fields(StepPlan)}
-    return StepPlan(**(nothing | {"n_rows": plan.n_rows, "n_sequences": plan.n_sequences}))
+    sizes = {name: getattr(plan, name) for name in ("n_rows", "n_sequences", "n_keys")}
+    return StepPlan(**(nothing | sizes))
 
 
 def _plan(backend: Backend, zeros: Any, slot: Any, position: Any, **arrays: Any) -> StepPlan:
@@ -126,7 +127,10 @@ def _plan(backend: Backend, zeros: Any, slot: Any, position: Any, **arrays: Any)
         "sequence": zeros,
         "position": position,
         "row_offset": backend.upload(np.array([0, n_rows], dtype=np.int32)),
+        # one chain: what is said of chains and waves, no kernel of a drafter reads
+        "counts": backend.upload(np.array([n_rows, 1, 1, 1], dtype=np.int32)),
         "n_rows": n_rows,
         "n_sequences": 1,
+        "n_keys": 0,
     }
     return StepPlan(**(every | arrays))

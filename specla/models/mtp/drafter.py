@@ -76,7 +76,8 @@ class MtpDrafter:
         cos, sin = rotary_table(options.context, config.rotary_dim, config.rope_base)
         self._table = RotaryTable(backend.upload(cos), backend.upload(sin))
         self._store = _store(weights, parts, backend)
-        self._workspace = Workspace(backend, options.chunk, poison=options.poison)
+        capacity = backend.padded_rows(options.chunk)
+        self._workspace = Workspace(backend, capacity, poison=options.poison)
         self._runner = backend.step_runner()
         self._contexts: dict[int, _Context] = {}
 

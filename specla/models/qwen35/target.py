@@ -75,8 +75,8 @@ class Qwen35Target:
             (options.features, config.d_model),
             poison=options.poison,
         )
-        self._verify_rows = options.max_nodes * options.slots
-        capacity = max(options.chunk, self._verify_rows)
+        self._verify_rows = backend.padded_rows(options.max_nodes * options.slots)
+        capacity = max(backend.padded_rows(options.chunk), self._verify_rows)
         self._workspace = Workspace(backend, capacity, poison=options.poison)
         self._runner = backend.step_runner()
 
@@ -150,7 +150,7 @@ class Qwen35Target:
             rows = self._forward(step, logits)
             for (sequence, _), tree in zip(items, trees, strict=True):
                 sequence.ledger.end_prefill(len(tree))
-        return Verified(rows, forest.offsets) if logits else None
+        return self._outcome(rows, forest) if logits else None
 
     def _run_of(self, tokens: Seq[int]) -> Tree:
         """Committed tokens as a chain, validated."""
@@ -186,7 +186,11 @@ class Qwen35Target:
             logits = self._forward(step, logits=True)
         for sequence, tree in items:
             sequence.ledger.end_verify(tree)
-        return Verified(logits, forest.offsets)
+        return self._outcome(logits, forest)
+
+    def _outcome(self, logits: Any, forest: Forest) -> Verified:
+        """Without the rows that pad a step."""
+        return Verified(self.backend.rows(logits, forest.rows), forest.offsets)
 
     def prepare_rows(self, counts: Iterable[int]) -> None:
         """Be ready for trees of so many nodes, of one sequence: nothing but time depends on it.
@@ -197,11 +201,14 @@ class Qwen35Target:
             return
         sequence = self.open()
         try:
-            for count in counts:
+            # one of each size
+            for count in {self.backend.padded_rows(n): n for n in counts}.values():
                 tree = Tree.chain([0] * count)
                 self.store.pages.reserve(sequence, count)
                 step, _ = self._lay_out([(sequence, tree)], [tree], verify=True)
                 self._runner.prepare(*self._forward_calls(step, logits=True))
+                for _ in range(self._runner.rehearsals):
+                    self.verify([(sequence, tree)])
             # the very first step is slow for reasons of the machine: memory that was never touched
             self.verify([(sequence, Tree.lone(0))])
         finally:
@@ -248,7 +255,7 @@ class Qwen35Target:
         return step, forest
 
     def _forward(self, step: Step, logits: bool) -> Any:
-        """One pass over all layers: the logits of all rows, or None if nobody wants them."""
+        """One pass over all layers: the logits of the plan's rows, or None if nobody wants them."""
         return self._runner.run(*self._forward_calls(step, logits))
 
     def _forward_calls(

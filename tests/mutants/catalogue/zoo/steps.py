@@ -47,12 +47,12 @@ MUTANTS = (
         "sglang#19415",
         "batches::test_sglang_19415_nothing_is_left_of_a_larger_steps_metadata",
         change(
-            "models.store",
-            "        return self.backend.upload(host, into=buffer)",
+            "backends.plans",
+            "        return self._backend.upload(host, into=buffer)",
             (
                 '        if name[1] == "boundary_of_row" and buffer.shape[0] > len(host):\n'
-                "            return self.backend.rows(buffer, len(host))\n"
-                "        return self.backend.upload(host, into=buffer)"
+                "            return self._backend.rows(buffer, len(host))\n"
+                "        return self._backend.upload(host, into=buffer)"
             ),
         ),
     ),
@@ -193,14 +193,14 @@ MUTANTS = (
         "vllm-ddtree",
         "trees::test_vllm_ddtree_11_depths_change_from_step_to_step",
         change(
-            "models.store",
-            "        return self.backend.upload(host, into=buffer)",
+            "backends.plans",
+            "        return self._backend.upload(host, into=buffer)",
             (
                 '        if name[1] == "position":\n'
                 '            if self.__dict__.get("captured") == len(host):\n'
-                "                return self.backend.rows(buffer, len(host))\n"
+                "                return self._backend.rows(buffer, len(host))\n"
                 '            self.__dict__["captured"] = len(host)\n'
-                "        return self.backend.upload(host, into=buffer)"
+                "        return self._backend.upload(host, into=buffer)"
             ),
         ),
     ),
