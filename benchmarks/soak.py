@@ -102,13 +102,16 @@ def _check_place(file: Path) -> None:
 
 
 def _usable() -> list[str]:
-    """Every registered backend that can be made on this machine."""
+    """Every registered backend that can be made on this machine, but for interpreted ones."""
     usable = []
     for name in backends.names():
         try:
-            create_backend(name)
+            backend = create_backend(name)
         except SpeclaError as error:
             _say(f"without backend {name}: {error}")
+            continue
+        if getattr(backend, "interpreted", False):
+            _say(f"without backend {name}, which is interpreted: --backend {name} soaks it")
         else:
             usable.append(name)
     return usable

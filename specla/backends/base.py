@@ -80,6 +80,8 @@ class Backend(ABC):
     name: str
     compiles: bool = False
     """Whether :meth:`prepare` has something to do, so that a user should be told."""
+    interpreted: bool = False
+    """Whether kernels are interpreted, a thousand times slower: good for proofs, not for use."""
     verifies_trees: bool = True
     """Whether ``verify`` steps may have more than one row per sequence; without that, decoding is
     plain."""

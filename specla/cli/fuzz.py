@@ -55,12 +55,11 @@ def command(
 
     _need_hypothesis()
     from specla.fuzz.campaign import Campaign, run
-    from specla.fuzz.levels import level_of
 
     if backend == "auto":
         backend, _ = best_backend()
-    if short:
-        rounds = level_of(level).short if rounds is None else rounds
+    if short and rounds is None:
+        rounds = _short(level, backend)
     campaign = Campaign(level, backend, seed, _minutes(minutes, rounds), rounds, not no_shrink)
     _check(campaign)
     _check_folder(Path(save))
@@ -91,6 +90,17 @@ def _need_hypothesis() -> None:
         raise OptionError(
             "specla fuzz needs the package hypothesis; install it with: pip install 'specla[fuzz]'"
         ) from None
+
+
+def _short(level: str, backend: str) -> int:
+    """Rounds of a short run; fewer where kernels are interpreted."""
+    from specla.binding import naming
+    from specla.fuzz.computing import pace
+    from specla.fuzz.levels import level_of
+
+    rounds = level_of(level).short
+    with naming("backend", backend):
+        return max(1, rounds // pace(backend).share)
 
 
 def _minutes(minutes: float | None, rounds: int | None) -> float | None:

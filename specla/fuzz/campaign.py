@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.reporting import with_reporter
 from hypothesis.stateful import run_state_machine_as_test
 
+from specla.fuzz.computing import Pace, pace
 from specla.fuzz.levels import level_of
 from specla.fuzz.log import Case, Log
 from specla.fuzz.machine import FuzzMachine
@@ -21,8 +22,6 @@ from specla.fuzz.world import Operation
 
 STEPS = 30
 """Operations of one example."""
-EXAMPLES = 10
-"""Of one machine before the next one has its turn; the first of them is always a trivial one."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def run(
     smaller then counts as it is. Raises OptionError for an unknown level.
     """
     level = level_of(campaign.level)
-    machines = level.machines()
+    machines, examples = level.machines(), pace(campaign.backend).examples
     log, start, stopped = Log(), monotonic(), False
     # machines have operations of one name, and none in common
     each = [len(machine.operations) for machine in machines]
@@ -93,6 +92,7 @@ def run(
                 campaign.backend,
                 campaign.seed * 1_000_003 + batch,
                 log=log,
+                count=examples,
                 shrink=campaign.shrink,
                 told=tell,
                 stop=stops,
@@ -113,7 +113,7 @@ def play_examples(
     start: int,
     *,
     log: Log,
-    count: int = EXAMPLES,
+    count: int = Pace.examples,
     shrink: bool = False,
     told: Callable[[], None] = lambda: None,
     stop: Callable[[], bool] = lambda: False,

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Level:
-    """machines: imports them; they take turns.  short: rounds of a short run, about 20 seconds."""
+    """machines: imports them; they take turns.  short: rounds of a short run, about 20 seconds on a
+    backend that isn't interpreted."""
 
     machines: Callable[[], tuple[type[FuzzMachine], ...]]
     short: int

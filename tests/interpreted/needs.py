@@ -6,6 +6,7 @@ They are marked ``triton``.
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 
@@ -22,3 +23,21 @@ def need_interpreter() -> None:
         pytest.importorskip(package, reason=f"could not import {package}")
     if os.environ.get("TRITON_INTERPRET", "0") != "1":
         pytest.skip("kernels are interpreted with TRITON_INTERPRET=1", allow_module_level=True)
+    _let_numbers_be_bounds()
+
+
+def _let_numbers_be_bounds() -> None:
+    """Triton 3.6 makes the bound of a loop with int(), which NumPy 2.4 refuses for an array of one
+    number. Later versions do what this does."""
+    from triton.runtime import interpreter
+
+    patch: Any = interpreter._patch_lang_tensor
+    if hasattr(patch, "before"):
+        return
+
+    def patched(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    patched.before = patch  # type: ignore[attr-defined]
+    interpreter._patch_lang_tensor = patched

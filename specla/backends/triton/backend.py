@@ -50,6 +50,7 @@ class TritonBackend(
     """
 
     name = "triton"
+    interpreted = INTERPRETED
 
     def __init__(
         self,

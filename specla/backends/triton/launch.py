@@ -1,7 +1,7 @@
 """The one way to launch a kernel of this backend.
 
 Contracting ``a * b + c`` into one rounding changes bits, so it is switched off here, for every
-kernel; a kernel that is launched in another way is found by tests/backends/triton.
+kernel; one that is launched in another way is found by tests/backends/test_triton_sources.py.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from specla.backends import blocks
 from specla.backends.base import QuantisedRows, Weight
 from specla.backends.triton.arrays import TorchArrays
 from specla.backends.triton.elementary import div
-from specla.backends.triton.launch import launch
+from specla.backends.triton.launch import INTERPRETED, launch
 from specla.backends.triton.packing import BLOCK, LAYOUTS, Packed, pack
 from specla.backends.triton.quants import block_quants
 from specla.backends.triton.scratch import Scratch
@@ -25,8 +25,8 @@ from specla.backends.triton.sums import halves
 from specla.backends.weights import WeightSource
 
 SEGMENTS = 8
-ROWS = 64
-"""Rows of W that a program takes."""
+ROWS = 512 if INTERPRETED else 64
+"""Rows of W that a program takes. A program costs the interpreter as much for few as for many."""
 MOST_TOKENS = 64
 FLOAT_KINDS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 

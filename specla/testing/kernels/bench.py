@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -120,21 +120,33 @@ def compare(name: str, case: Case, tested: Backend, reference: Backend, examples
     for example in range(examples):
         mood = MOODS[example % len(MOODS)]
         seed = [example, *name.encode()]
-        benches = [
-            Bench(backend, np.random.default_rng(seed), mood) for backend in (reference, tested)
-        ]
-        case(benches[0])
-        where = f"example {example} ({mood} floats)"
-        try:
-            case(benches[1])
-        except Exception as error:
-            raise ConformanceError(
-                name,
-                expected=f"{name} to run, {where}",
-                found=f"{type(error).__name__}: {' '.join(str(error).split())}",
-                remedy="See the cause below.",
-            ) from error
-        _compare(name, where, benches[1], benches[0])
+        compare_one(name, case, tested, reference, seed, mood, f"example {example}")
+
+
+def compare_one(
+    name: str,
+    case: Case,
+    tested: Backend,
+    reference: Backend,
+    seed: int | Sequence[int],
+    mood: str,
+    label: str = "",
+) -> None:
+    """Run a case once on both backends, with what a seed draws. Raises ConformanceError, which
+    calls the example ``label``, or by its seed."""
+    benches = [Bench(backend, np.random.default_rng(seed), mood) for backend in (reference, tested)]
+    case(benches[0])
+    where = f"{label or f'seed {seed}'} ({mood} floats)"
+    try:
+        case(benches[1])
+    except Exception as error:
+        raise ConformanceError(
+            name,
+            expected=f"{name} to run, {where}",
+            found=f"{type(error).__name__}: {' '.join(str(error).split())}",
+            remedy="See the cause below.",
+        ) from error
+    _compare(name, where, benches[1], benches[0])
 
 
 def _compare(name: str, where: str, tested: Bench, reference: Bench) -> None:
