@@ -9,8 +9,8 @@ Rules that hold for every kernel:
   the other rows of the batch, of tiles, threads or launch shape. docs/arithmetic.md fixes each
   operation and its order, so all backends produce the same bits.
 * Inputs are contiguous, but for these, which may be views with strided leading axes: ``x`` of
-  ``rms_norm`` and ``l2_norm``, ``v`` of ``gdn_verify`` and ``gdn_prefill``, ``gate`` of
-  ``sigmoid_gate``.
+  ``rms_norm``, ``l2_norm`` and ``quantise``, ``v`` of ``gdn_verify`` and ``gdn_prefill``,
+  ``gate`` of ``sigmoid_gate``; and what the compositions name.
 * Nothing inside a step needs the host. What crosses to the device is the uploaded plan of a step
   or commit and changed page tables; what comes back is the token ids of ``argmax`` and the few
   logits that a sampler asks for.
@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from specla.backends.compositions import Compositions
 from specla.backends.plans import PlanBuffers
 from specla.backends.pools import FeaturePool, KvPool, KvShape, RecurrentPool, RecurrentShape
 from specla.backends.steps import StepRunner
@@ -74,8 +75,11 @@ class Weight:
     handle: Any
 
 
-class Backend(ABC):
-    """Base class of all backends. Instances hold no per-sequence data."""
+class Backend(Compositions, ABC):
+    """Base class of all backends. Instances hold no per-sequence data.
+
+    What is abstract must be written; the methods of Compositions may be replaced, to fuse kernels.
+    """
 
     name: str
     compiles: bool = False
@@ -252,7 +256,7 @@ class Backend(ABC):
     @abstractmethod
     def quantise(self, x: Any, out: QuantisedRows) -> None:
         """x [N, K] to int8 blocks of 32: scale = absmax / 127, values = round-half-even(x / scale).
-        A block of zeros has scale +0.0 and values 0."""
+        A block of zeros has scale +0.0 and values 0. The rows of x may be strided."""
 
     @abstractmethod
     def linear_quantised(self, x: QuantisedRows, weight: Weight, out: Any) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any
 
+from specla.backends.compositions import COMPOSITIONS, Compositions
 from specla.backends.plans import PlanBuffers
 from specla.backends.steps import StepRunner
 
@@ -75,6 +77,9 @@ class FailingBackend:
         return PlanBuffers(backend)
 
     def __getattr__(self, name: str) -> Any:
+        if name in COMPOSITIONS:
+            # never fused: kernels one after another, so that each can fail
+            return MethodType(getattr(Compositions, name), self)
         attribute = getattr(self.inner, name)
         if name not in KERNELS and name not in TRANSFERS:
             return attribute

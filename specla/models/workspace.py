@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from specla.backends.base import Backend, QuantisedRows, Weight
+from specla.backends.base import Backend, Weight
+from specla.backends.compositions import Operand
 
 
 class Workspace:
@@ -33,9 +35,45 @@ class Workspace:
             self._backend.poison(view)
         return view
 
-    def quantised(self, n: int, cols: int) -> QuantisedRows:
-        """Room for n quantised rows of ``cols`` activations."""
-        return self._backend.quantised_rows(n, cols, self.rows)
+    def operand(self, name: str, n: int, cols: int, weights: Sequence[Weight]) -> Operand:
+        """Room for n rows of ``cols`` activations that these matrices are going to take."""
+        return self._operand(name, self.rows(name, n, cols), weights, exact=False)
+
+    def quantised(self, x: Any, weights: Sequence[Weight]) -> Operand:
+        """Floats x [n, cols] as these matrices take them, quantised once at most."""
+        operand = self._operand("projected", x, weights, exact=True)
+        if operand.quantised is not None:
+            self._backend.quantise(x, operand.quantised)
+        return operand
+
+    def _operand(
+        self, name: str, floats: Any, weights: Sequence[Weight], *, exact: bool
+    ) -> Operand:
+        def room(part: str, n: int, *shape: int, dtype: str = "float32") -> Any:
+            return self.rows(f"{name}, {part}", n, *shape, dtype=dtype)
+
+        wanted = [weight.quantised for weight in weights]
+        n, cols = floats.shape
+        quantised = self._backend.quantised_rows(n, cols, room) if any(wanted) else None
+        return Operand(floats, quantised, exact or not all(wanted))
+
+    def products(
+        self,
+        x: Operand,
+        weights: tuple[Weight, ...],
+        names: tuple[str, ...],
+        capacity: int | None = None,
+    ) -> tuple[Any, ...]:
+        """x W^T for several matrices.
+
+        names: of the buffers [n, rows of the matrix] that the results are in.
+        """
+        outs = tuple(
+            self.rows(name, x.floats.shape[0], weight.source.rows, capacity=capacity)
+            for weight, name in zip(weights, names, strict=True)
+        )
+        self._backend.linear_group(x, weights, outs)
+        return outs
 
     def project(
         self,
@@ -43,21 +81,6 @@ class Workspace:
         weights: tuple[Weight, ...],
         names: tuple[str, ...],
         capacity: int | None = None,
-    ) -> list[Any]:
-        """x W^T for several matrices that share an input, which is quantised once at most.
-
-        names: of the buffers [n, rows of the matrix] that the results are in.
-        """
-        quantised, n = None, x.shape[0]
-        if any(weight.quantised for weight in weights):
-            quantised = self.quantised(n, x.shape[-1])
-            self._backend.quantise(x, quantised)
-        results = []
-        for weight, name in zip(weights, names, strict=True):
-            out = self.rows(name, n, weight.source.rows, capacity=capacity)
-            if quantised is not None and weight.quantised:
-                self._backend.linear_quantised(quantised, weight, out)
-            else:
-                self._backend.linear_float(x, weight, out)
-            results.append(out)
-        return results
+    ) -> tuple[Any, ...]:
+        """The same for floats x [n, cols]."""
+        return self.products(self.quantised(x, weights), weights, names, capacity)

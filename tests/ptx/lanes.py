@@ -82,6 +82,9 @@ class Lanes:
         """An operand as ``dtype``: the low part of a wide register, zeros above a narrow one."""
         if isinstance(operand, Immediate):
             return self.splat(operand.value, dtype)
+        if isinstance(operand, Label) and operand.name in self.parameters:
+            # where a parameter lies: its number, for nobody may count on the layout
+            return self.splat(list(self.parameters).index(operand.name), dtype)
         bits = self._registers.get(operand.name) if isinstance(operand, Register) else None
         if bits is None:
             bits = self.bits(operand)

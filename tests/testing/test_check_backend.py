@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -167,6 +168,20 @@ def only_the_first(right: Any, array: Any, index: Any = ...) -> None:
     right(array[:1], ...)
 
 
+def adds_too_early(right: Any, x: Any, weight: Any, room: Any, out: Any) -> None:
+    """As if the residual were a ninth segment."""
+    right(x, weight, room, out)
+    out[...] = np.nextafter(out, np.float32(0))
+
+
+def only_floats(right: Any, x: Any, weight: Any, eps: float, out: Any) -> None:
+    right(x, weight, eps, replace(out, quantised=None))
+
+
+def only_blocks(right: Any, x: Any, gate: Any, out: Any) -> None:
+    right(x, gate, replace(out, floats=np.empty_like(out.floats)))
+
+
 WRONG: dict[str, tuple[str, Change, str]] = {
     "a tie goes to the last": ("argmax", last_tie, "reference's bytes in 'out'"),
     "NaN wins": ("argmax", nan_wins, "instead of"),
@@ -185,6 +200,9 @@ WRONG: dict[str, tuple[str, Change, str]] = {
     "moves in the wrong order": ("kv_move", moves_backwards, "'key'"),
     "a scale in double": ("attention", sees_siblings, "'out'"),
     "a position": ("rotary", next_position, "'x'"),
+    "a residual": ("linear_add", adds_too_early, "'out'"),
+    "an operand without blocks": ("rms_norm_operand", only_floats, "as if it was never written"),
+    "an operand without floats": ("sigmoid_gate_operand", only_blocks, "'floats'"),
     "too little is cleared": ("clear", only_the_first, "'array'"),
     "too little is poisoned": ("poison", only_the_first, "'array'"),
 }

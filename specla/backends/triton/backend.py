@@ -18,11 +18,14 @@ from specla.backends.triton.elementwise import Elementwise
 from specla.backends.triton.gather import Gather
 from specla.backends.triton.gdn import DeltaRule
 from specla.backends.triton.graphs import Capture, GraphSteps, TorchCapture
+from specla.backends.triton.heads import Heads
 from specla.backends.triton.launch import INTERPRETED
+from specla.backends.triton.matrices import Matrices
 from specla.backends.triton.moves import Moves
 from specla.backends.triton.norms import Norms
 from specla.backends.triton.plans import PackedPlans, padded_rows
 from specla.backends.triton.products import Products
+from specla.backends.triton.quantise import Quantiser
 from specla.backends.triton.scratch import Scratch
 from specla.backends.triton.staging import Staging
 from specla.errors import OptionError
@@ -31,7 +34,10 @@ from specla.errors import OptionError
 class TritonBackend(
     Elementwise,
     Norms,
+    Heads,
+    Quantiser,
     Products,
+    Matrices,
     Convolution,
     DeltaRule,
     Gather,

@@ -42,13 +42,17 @@ def _add(x, y, out, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _gdn_gates(alpha, beta, a, dt_bias, decay_out, beta_out, n, heads, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    here = at < n
-    head = at % heads
+def gdn_gate(alpha, beta, a, dt_bias, decay_out, beta_out, at, head, here):
+    """Gates of the entries ``at``, which belong to value heads ``head``."""
     rate = softplus(tl.load(alpha + at, here, 0.0) + tl.load(dt_bias + head, here, 0.0))
     tl.store(decay_out + at, exp(rate * tl.load(a + head, here, 0.0)), here)
     tl.store(beta_out + at, sigmoid(tl.load(beta + at, here, 0.0)), here)
+
+
+@triton.jit
+def _gdn_gates(alpha, beta, a, dt_bias, decay_out, beta_out, n, heads, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    gdn_gate(alpha, beta, a, dt_bias, decay_out, beta_out, at, at % heads, at < n)
 
 
 @triton.jit

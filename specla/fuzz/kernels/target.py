@@ -51,7 +51,7 @@ class _TableAttention(AttentionLayer):
     def output(self, step: Step) -> Any:
         backend, config = step.backend, step.config
         q, k, v = (_rows_of(step, name, m) for name, m in self.inputs.items())
-        q = self._rotated(step, backend.heads(q, config.n_heads), self.q_norm, "attn rotated q")
+        q = self._rotated(step, backend.heads(q, config.n_heads))
         self._write(step, k, v)
         mixed = step.rows("attn out", config.n_heads, config.head_dim)
         backend.attention(q, step.kv, self.index, step.plan, config.head_dim**-0.5, mixed)

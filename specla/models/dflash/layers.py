@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specla.backends.base import Backend, RotaryTable, Weight
+from specla.backends.compositions import Operand
 from specla.backends.pools import KvPool
 from specla.core.plan import StepPlan
 from specla.models.dflash.config import DraftConfig
@@ -42,16 +43,23 @@ class DraftStep:
         weights: tuple[Weight, ...],
         names: tuple[str, ...],
         capacity: int | None = None,
-    ) -> list[Any]:
+    ) -> tuple[Any, ...]:
         """Workspace.project: x W^T for several matrices."""
         return self.workspace.project(x, weights, names, capacity)
 
-    def rotated(self, x: Any, n_heads: int, norm: Any, name: str) -> Any:
-        """RMSNorm per head, then rotary position embedding: [n, n_heads, head_dim]."""
-        out = self.rows(name, n_heads, self.config.head_dim)
-        self.backend.rms_norm(self.backend.heads(x, n_heads), norm, self.config.rms_eps, out)
-        self.backend.rotary(out, self.position, self.table)
-        return out
+    def quantised(self, x: Any, *weights: Weight) -> Operand:
+        """Workspace.quantised: x as these matrices take it."""
+        return self.workspace.quantised(x, weights)
+
+    def operand(self, name: str, cols: int, *weights: Weight) -> Operand:
+        """Room for what the matrices take [n, cols]."""
+        return self.workspace.operand(name, self.n, cols, weights)
+
+    def products(
+        self, x: Operand, weights: tuple[Weight, ...], names: tuple[str, ...]
+    ) -> tuple[Any, ...]:
+        """Workspace.products: x W^T for several matrices."""
+        return self.workspace.products(x, weights, names)
 
 
 class BlockConv:
@@ -102,14 +110,15 @@ class DraftLayer:
     def forward(self, step: DraftStep, x: Any, block: StepPlan, sight: StepPlan) -> None:
         """Add to x [n, d_model], the block, in place."""
 
-        def attend(normed: Any) -> Any:
+        def attend(normed: Operand) -> Operand:
             return self._attend(step, normed, block, sight)
 
-        def feed_forward(normed: Any) -> Any:
+        def feed_forward(normed: Operand) -> Operand:
             return self._feed_forward(step, normed)
 
-        self._mix(step, x, self.attn_norm, self.attn_conv, attend)
-        self._mix(step, x, self.ffn_norm, self.ffn_conv, feed_forward)
+        heads, pair = (self.q, self.k, self.v), (self.gate, self.up)
+        self._mix(step, x, self.attn_norm, self.attn_conv, heads, attend, self.out)
+        self._mix(step, x, self.ffn_norm, self.ffn_conv, pair, feed_forward, self.down)
 
     def _mix(
         self,
@@ -117,39 +126,50 @@ class DraftLayer:
         x: Any,
         norm: Any,
         conv: BlockConv | None,
-        mixer: Callable[[Any], Any],
+        first: tuple[Weight, ...],
+        mixer: Callable[[Operand], Operand],
+        last: Weight,
     ) -> None:
-        """x += conv(mixer(conv(norm(x)))), without convolutions in a plain DFlash."""
-        normed = step.rows("normed", step.config.d_model)
-        step.backend.rms_norm(x, norm, step.config.rms_eps, normed)
+        """x += conv(W_last mixer(conv(norm(x)))), without convolutions in a plain DFlash.
+
+        first: the matrices that the mixer begins with.
+        """
+        backend, width, eps = step.backend, step.config.d_model, step.config.rms_eps
         if conv is None:
-            out = mixer(normed)
-        else:
-            dynamic = conv.coefficients(step, normed)
-            out = mixer(conv.apply(step, normed, dynamic, 0))
-            out = conv.apply(step, out, dynamic, 1)
-        step.backend.add(x, out, x)
+            operand = step.operand("normed", width, *first)
+            backend.rms_norm_operand(x, norm, eps, operand)
+            backend.linear_add(mixer(operand), last, step.rows("mixed", width), x)
+            return
+        normed = step.rows("normed", width)
+        backend.rms_norm(x, norm, eps, normed)
+        dynamic = conv.coefficients(step, normed)
+        operand = step.quantised(conv.apply(step, normed, dynamic, 0), *first)
+        (out,) = step.products(mixer(operand), (last,), ("mixed",))
+        backend.add(x, conv.apply(step, out, dynamic, 1), x)
 
     def _write(self, step: DraftStep, k: Any, v: Any, plan: StepPlan) -> None:
-        n_heads = step.config.n_kv_heads
-        rotated = step.rotated(k, n_heads, self.k_norm, "rotated k")
-        values = step.backend.heads(v, n_heads)
-        step.backend.kv_write(rotated, values, step.kv, self.index, plan)
-
-    def _attend(self, step: DraftStep, normed: Any, block: StepPlan, sight: StepPlan) -> Any:
         backend, config = step.backend, step.config
-        q, k, v = step.project(normed, (self.q, self.k, self.v), ("q", "k", "v"))
+        k, v = backend.heads(k, config.n_kv_heads), backend.heads(v, config.n_kv_heads)
+        room = step.rows("rotated k", config.n_kv_heads, config.head_dim)
+        norm = (self.k_norm, config.rms_eps, step.table)
+        backend.kv_append(k, *norm, v, step.kv, self.index, plan, room)
+
+    def _attend(
+        self, step: DraftStep, normed: Operand, block: StepPlan, sight: StepPlan
+    ) -> Operand:
+        backend, config = step.backend, step.config
+        q, k, v = step.products(normed, (self.q, self.k, self.v), ("q", "k", "v"))
         self._write(step, k, v, block)
-        rotated = step.rotated(q, config.n_heads, self.q_norm, "rotated q")
+        rotated = step.rows("rotated q", config.n_heads, config.head_dim)
+        norm = (self.q_norm, config.rms_eps, step.position, step.table)
+        backend.rms_norm_rotary(backend.heads(q, config.n_heads), *norm, rotated)
         mixed = step.rows("attn out", config.n_heads * config.head_dim)
         heads = backend.heads(mixed, config.n_heads)
         backend.attention(rotated, step.kv, self.index, sight, config.head_dim**-0.5, heads)
-        (out,) = step.project(mixed, (self.out,), ("mixed",))
-        return out
+        return step.quantised(mixed, self.out)
 
-    def _feed_forward(self, step: DraftStep, normed: Any) -> Any:
-        gate, up = step.project(normed, (self.gate, self.up), ("ffn gate", "ffn up"))
-        hidden = step.rows("ffn hidden", step.config.d_ff)
-        step.backend.swiglu(gate, up, hidden)
-        (out,) = step.project(hidden, (self.down,), ("mixed",))
-        return out
+    def _feed_forward(self, step: DraftStep, normed: Operand) -> Operand:
+        hidden = step.operand("ffn hidden", step.config.d_ff, self.down)
+        rooms = step.rows("ffn gate", step.config.d_ff), step.rows("ffn up", step.config.d_ff)
+        step.backend.linear_swiglu(normed, (self.gate, self.up), rooms, hidden)
+        return hidden

@@ -204,7 +204,7 @@ class MtpDrafter:
         return joined
 
     def _fused(self, step: Step, joined: Any) -> Any:
-        (x,) = step.project(joined, (self._fc,), ("x",))
+        (x,) = step.workspace.project(joined, (self._fc,), ("x",))
         return x
 
     def _guess(
@@ -233,7 +233,7 @@ class MtpDrafter:
         self._layer.forward(step, x)
         out = step.rows("out", config.d_model)
         backend.rms_norm(x, self._output_norm, config.rms_eps, out)
-        (logits,) = step.project(out, (self._output,), ("logits",), 1)
+        (logits,) = step.workspace.project(out, (self._output,), ("logits",), 1)
         k = min(LEADERS, config.vocab_size)
         values = workspace.rows("top values", 1, k, capacity=1)
         ids = workspace.rows("top ids", 1, k, dtype="int32", capacity=1)

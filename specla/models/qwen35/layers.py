@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specla.backends.base import Backend, RotaryTable, Weight
+from specla.backends.compositions import Operand
 from specla.backends.pools import KvPool, RecurrentPool
 from specla.core.lifecycle import Ledger
 from specla.core.plan import StepPlan
@@ -53,15 +54,30 @@ class Step:
                 stack.enter_context(fold(layer))
             yield
 
-    def project(
+    def operand(self, name: str, cols: int, *weights: Weight) -> Operand:
+        """Room for what the matrices take [N, cols]."""
+        return self.workspace.operand(name, self.plan.n_rows, cols, weights)
+
+    def normed(self, x: Any, norm: Any, *weights: Weight) -> Operand:
+        """RMSNorm of x [N, d_model], for these matrices."""
+        operand = self.operand("normed", x.shape[-1], *weights)
+        self.backend.rms_norm_operand(x, norm, self.config.rms_eps, operand)
+        return operand
+
+    def products(
         self,
-        x: Any,
+        x: Operand,
         weights: tuple[Weight, ...],
         names: tuple[str, ...],
         capacity: int | None = None,
-    ) -> list[Any]:
-        """Workspace.project: x W^T for several matrices."""
-        return self.workspace.project(x, weights, names, capacity)
+    ) -> tuple[Any, ...]:
+        """Workspace.products: x W^T for several matrices."""
+        return self.workspace.products(x, weights, names, capacity)
+
+    def add_product(self, x: Any, operand: Operand, weight: Weight) -> None:
+        """Add operand W^T to x [N, rows] in place."""
+        room = self.rows("mixed", weight.source.rows)
+        self.backend.linear_add(operand, weight, room, x)
 
 
 class FeedForward:
@@ -75,14 +91,12 @@ class FeedForward:
 
     def forward(self, step: Step, x: Any) -> None:
         """Add to x [N, d_model] in place."""
-        backend = step.backend
-        normed = step.rows("normed", x.shape[-1])
-        backend.rms_norm(x, self.norm, step.config.rms_eps, normed)
-        gate, up = step.project(normed, (self.gate, self.up), ("ffn gate", "ffn up"))
-        hidden = step.rows("ffn hidden", self.gate.source.rows)
-        backend.swiglu(gate, up, hidden)
-        (out,) = step.project(hidden, (self.down,), ("mixed",))
-        backend.add(x, out, x)
+        rows, pair = self.gate.source.rows, (self.gate, self.up)
+        normed = step.normed(x, self.norm, *pair)
+        hidden = step.operand("ffn hidden", rows, self.down)
+        rooms = step.rows("ffn gate", rows), step.rows("ffn up", rows)
+        step.backend.linear_swiglu(normed, pair, rooms, hidden)
+        step.add_product(x, hidden, self.down)
 
 
 class GdnLayer:
@@ -105,22 +119,14 @@ class GdnLayer:
     def forward(self, step: Step, x: Any) -> None:
         """Add to x [N, d_model] in place."""
         backend, config = step.backend, step.config
-        normed = step.rows("normed", x.shape[-1])
-        backend.rms_norm(x, self.norm, config.rms_eps, normed)
-        qkv, z, alpha, beta = step.project(
-            normed, (self.qkv, self.z, self.alpha, self.beta), ("qkv", "z", "alpha", "beta")
-        )
+        weights = (self.qkv, self.z, self.alpha, self.beta)
+        normed = step.normed(x, self.norm, *weights)
+        qkv, z, alpha, beta = step.products(normed, weights, ("qkv", "z", "alpha", "beta"))
         mixed = self._mix(step, qkv, alpha, beta)
-        gated = step.rows("gated", config.n_value_heads * config.value_dim)
-        backend.gated_rms_norm(
-            mixed,
-            backend.heads(z, config.n_value_heads),
-            self.out_norm,
-            config.rms_eps,
-            backend.heads(gated, config.n_value_heads),
-        )
-        (out,) = step.project(gated, (self.out,), ("mixed",))
-        backend.add(x, out, x)
+        gated = step.operand("gated", config.n_value_heads * config.value_dim, self.out)
+        gate = backend.heads(z, config.n_value_heads)
+        backend.gated_rms_norm_operand(mixed, gate, self.out_norm, config.rms_eps, gated)
+        step.add_product(x, gated, self.out)
         self.ffn.forward(step, x)
 
     def _mix(self, step: Step, qkv: Any, alpha: Any, beta: Any) -> Any:
@@ -130,28 +136,31 @@ class GdnLayer:
         conv = backend.conv_verify if step.verify else backend.conv_prefill
         with step.folding("window", self.index):
             conv(qkv, self.conv, pool, self.index, plan, conv_out)
-        q, k, v = self._split(step, conv_out)
-        decay = step.rows("decay", config.n_value_heads)
-        rate = step.rows("rate", config.n_value_heads)
-        backend.gdn_gates(alpha, beta, self.a, self.dt_bias, decay, rate)
+        q, k, v, decay, rate = self._inputs(step, conv_out, alpha, beta)
         mixed = step.rows("gdn out", config.n_value_heads, config.value_dim)
         gdn = backend.gdn_verify if step.verify else backend.gdn_prefill
         with step.folding("state", self.index):
             gdn(q, k, v, decay, rate, pool, self.index, plan, mixed)
         return mixed
 
-    def _split(self, step: Step, conv_out: Any) -> tuple[Any, Any, Any]:
-        """Columns q | k | v; q and k normalised per head, q scaled by key_dim ** -0.5."""
+    def _inputs(self, step: Step, conv_out: Any, alpha: Any, beta: Any) -> tuple[Any, ...]:
+        """Columns q | k | v, q and k normalised per head, q scaled by key_dim ** -0.5; gates."""
         backend, config = step.backend, step.config
-        width = config.n_key_heads * config.key_dim
-        parts = []
-        for name, start, scale in (("q", 0, config.key_dim**-0.5), ("k", width, 1.0)):
-            raw = backend.heads(backend.columns(conv_out, start, start + width), config.n_key_heads)
-            out = step.rows(f"gdn {name}", config.n_key_heads, config.key_dim)
-            backend.l2_norm(raw, config.rms_eps, scale, out)
-            parts.append(out)
-        v = backend.columns(conv_out, 2 * width, config.conv_channels)
-        return parts[0], parts[1], backend.heads(v, config.n_value_heads)
+        heads, dim, width = config.n_key_heads, config.key_dim, config.n_key_heads * config.key_dim
+        q, k = (
+            backend.heads(backend.columns(conv_out, start, start + width), heads)
+            for start in (0, width)
+        )
+        outs = (
+            *(step.rows(f"gdn {name}", heads, dim) for name in "qk"),
+            *(step.rows(name, config.n_value_heads) for name in ("decay", "rate")),
+        )
+        gates = (alpha, beta, self.a, self.dt_bias)
+        backend.gdn_inputs(q, k, config.rms_eps, dim**-0.5, *gates, *outs)
+        v = backend.heads(
+            backend.columns(conv_out, 2 * width, config.conv_channels), config.n_value_heads
+        )
+        return (*outs[:2], v, *outs[2:])
 
 
 class AttentionLayer:
@@ -170,39 +179,38 @@ class AttentionLayer:
 
     def remember(self, step: Step, x: Any) -> None:
         """Only write keys and values of x [N, d_model]: for rows whose output nobody wants."""
-        normed = step.rows("normed", x.shape[-1])
-        step.backend.rms_norm(x, self.norm, step.config.rms_eps, normed)
-        k, v = step.project(normed, (self.k, self.v), ("attn k", "attn v"))
+        weights = (self.k, self.v)
+        normed = step.normed(x, self.norm, *weights)
+        k, v = step.products(normed, weights, ("attn k", "attn v"))
         self._write(step, k, v)
 
     def forward(self, step: Step, x: Any) -> None:
         """Add to x [N, d_model] in place."""
         backend, config, dim = step.backend, step.config, step.config.head_dim
-        normed = step.rows("normed", x.shape[-1])
-        backend.rms_norm(x, self.norm, config.rms_eps, normed)
-        q_and_gate, k, v = step.project(
-            normed, (self.q, self.k, self.v), ("attn q", "attn k", "attn v")
-        )
+        weights = (self.q, self.k, self.v)
+        normed = step.normed(x, self.norm, *weights)
+        q_and_gate, k, v = step.products(normed, weights, ("attn q", "attn k", "attn v"))
         both = backend.heads(q_and_gate, config.n_heads)  # per head [q | gate]
-        q = self._rotated(step, backend.columns(both, 0, dim), self.q_norm, "attn rotated q")
+        q = self._rotated(step, backend.columns(both, 0, dim))
         self._write(step, k, v)
         mixed = step.rows("attn out", config.n_heads, dim)
         backend.attention(q, step.kv, self.index, step.plan, dim**-0.5, mixed)
-        gated = step.rows("attn gated", config.n_heads * dim)
-        gate = backend.columns(both, dim, 2 * dim)
-        backend.sigmoid_gate(mixed, gate, backend.heads(gated, config.n_heads))
-        (out,) = step.project(gated, (self.out,), ("mixed",))
-        backend.add(x, out, x)
+        gated = step.operand("attn gated", config.n_heads * dim, self.out)
+        backend.sigmoid_gate_operand(mixed, backend.columns(both, dim, 2 * dim), gated)
+        step.add_product(x, gated, self.out)
         self.ffn.forward(step, x)
 
-    def _write(self, step: Step, k: Any, v: Any) -> None:
-        backend, n_heads = step.backend, step.config.n_kv_heads
-        k = self._rotated(step, backend.heads(k, n_heads), self.k_norm, "attn rotated k")
-        backend.kv_write(k, backend.heads(v, n_heads), step.kv, self.index, step.plan)
-
-    def _rotated(self, step: Step, x: Any, norm: Any, name: str) -> Any:
-        """RMSNorm per head, then rotary position embedding."""
-        out = step.rows(name, x.shape[1], step.config.head_dim)
-        step.backend.rms_norm(x, norm, step.config.rms_eps, out)
-        step.backend.rotary(out, step.plan.position, step.table)
+    def _rotated(self, step: Step, q: Any) -> Any:
+        """Queries [N, heads, head_dim], normed and rotated per head."""
+        out = step.rows("attn rotated q", *q.shape[1:])
+        rotation = (step.plan.position, step.table)
+        step.backend.rms_norm_rotary(q, self.q_norm, step.config.rms_eps, *rotation, out)
         return out
+
+    def _write(self, step: Step, k: Any, v: Any) -> None:
+        """Keys, normed and rotated per head, and values to the cache."""
+        backend, config = step.backend, step.config
+        k, v = backend.heads(k, config.n_kv_heads), backend.heads(v, config.n_kv_heads)
+        room = step.rows("attn rotated k", config.n_kv_heads, config.head_dim)
+        norm = (self.k_norm, config.rms_eps, step.table)
+        backend.kv_append(k, *norm, v, step.kv, self.index, step.plan, room)

@@ -281,9 +281,8 @@ class Qwen35Target:
 
     def _head(self, step: Step, x: Any) -> Any:
         """Final norm and logits of all rows [N, vocab]."""
-        normed = step.rows("normed", self.config.d_model)
-        self.backend.rms_norm(x, self._output_norm, self.config.rms_eps, normed)
-        (logits,) = step.project(normed, (self.output,), ("logits",), self._verify_rows)
+        normed = step.normed(x, self._output_norm, self.output)
+        (logits,) = step.products(normed, (self.output,), ("logits",), self._verify_rows)
         return logits
 
     # -- what a draft model may ask for ------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A case for each method of the kernel protocol. Each module enters its own."""
+"""A case for each method of the kernel protocol and each composition. Modules enter their own."""
 
 from __future__ import annotations
 
@@ -8,5 +8,6 @@ from specla.testing.kernels.bench import KernelCases
 
 kernel_cases = KernelCases()
 
-for _module in ("memory", "products", "rows", "recurrence", "attention", "choices", "drafts"):
+_MODULES = ("memory", "products", "rows", "recurrence", "attention", "choices", "drafts")
+for _module in (*_MODULES, "compositions"):
     import_module(f"{__name__}.{_module}")

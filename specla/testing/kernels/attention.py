@@ -17,7 +17,7 @@ LENGTHS = (0, 1, 50, 63, 64, 65, 127, 128, 150)
 """Committed positions: none, and around the ends of pages."""
 
 
-def _pool(b: Bench, slots: int) -> KvPool:
+def some_pool(b: Bench, slots: int) -> KvPool:
     """A cache whose pages lie in any order; what was never stored is NaN."""
     heads, dim, dtype = b.pick(1, 2, 3), b.pick(5, 32, 64, 128), b.pick("f16", "f32")
     shape = KvShape(slots, LAYERS, slots * PER_SLOT + 1, heads, dim, PAGE * PER_SLOT, dtype)
@@ -32,7 +32,7 @@ def _pool(b: Bench, slots: int) -> KvPool:
     return pool
 
 
-def _plan(b: Bench, forest: Forest, slots: int) -> StepPlan:
+def some_plan(b: Bench, forest: Forest, slots: int) -> StepPlan:
     order = b.rng.permutation(slots)
     places = [Place(int(order[i]), b.pick(*LENGTHS), 0, (), ()) for i in range(len(forest.trees))]
     return b.plan(build_plan(forest, places))
@@ -42,7 +42,7 @@ def _plan(b: Bench, forest: Forest, slots: int) -> StepPlan:
 def kv_write(b: Bench) -> None:
     forest = random_forest(b, 9)
     slots = len(forest.trees) + 1
-    pool, plan = _pool(b, slots), _plan(b, forest, slots)
+    pool, plan = some_pool(b, slots), some_plan(b, forest, slots)
     size = (plan.n_rows, pool.shape.heads, pool.shape.head_dim)
     b.backend.kv_write(b.floats("k", *size), b.floats("v", *size), pool, LAYER, plan)
 
@@ -51,7 +51,7 @@ def kv_write(b: Bench) -> None:
 def attention(b: Bench) -> None:
     forest = random_forest(b, b.pick(9, 9, 40))
     slots = len(forest.trees) + 1
-    pool, plan = _pool(b, slots), _plan(b, forest, slots)
+    pool, plan = some_pool(b, slots), some_plan(b, forest, slots)
     size = (plan.n_rows, pool.shape.heads * b.pick(1, 3, 4, 6), pool.shape.head_dim)
     scale = pool.shape.head_dim**-0.5
     b.backend.attention(b.floats("q", *size), pool, LAYER, plan, scale, b.result("out", *size))
@@ -59,7 +59,7 @@ def attention(b: Bench) -> None:
 
 @kernel_cases.add("kv_move")
 def kv_move(b: Bench) -> None:
-    pool = _pool(b, 3)
+    pool = some_pool(b, 3)
     slots = b.rng.permutation(3)[: b.pick(1, 2, 3)]
     moves = random_paths(b, len(slots), 40)
     items = [(int(s), b.pick(*LENGTHS), m) for s, m in zip(slots, moves, strict=True)]
@@ -72,7 +72,7 @@ def feature_write(b: Bench) -> None:
     slots = len(forest.trees) + 1
     pool = b.backend.feature_pool((0, 3, 1), slots, 200, d_model)
     b.changing("features", b.values(slots, 200, 3, d_model), into=pool.rows)
-    plan = _plan(b, forest, slots)
+    plan = some_plan(b, forest, slots)
     b.backend.feature_write(b.floats("x", plan.n_rows, d_model), pool, b.pick(0, 1, 2), plan)
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from specla.backends.base import Backend
+from specla.backends.compositions import COMPOSITIONS
 from specla.core.plan import Plan, map_arrays
 from specla.testing.arrays import MOODS, Array, difference_of, equal, filled, values
 from specla.testing.errors import ConformanceError
@@ -111,8 +112,8 @@ class KernelCases:
         return enter
 
     def missing(self, protocol: type[Backend] = Backend) -> set[str]:
-        """Abstract methods of the protocol that no case tries."""
-        return set(protocol.__abstractmethods__) - set(self.cases)
+        """Abstract methods and compositions of the protocol that no case tries."""
+        return {*protocol.__abstractmethods__, *COMPOSITIONS} - set(self.cases)
 
 
 def compare(name: str, case: Case, tested: Backend, reference: Backend, examples: int) -> None:
@@ -151,14 +152,15 @@ def compare_one(
 
 def _compare(name: str, where: str, tested: Bench, reference: Bench) -> None:
     found, wanted = tested.results(), reference.results()
+    where_defined = "compositions.py" if name in COMPOSITIONS else "base.py"
     for output, array in wanted.items():
         if not equal(found[output], array):
             raise ConformanceError(
                 name,
                 expected=f"the reference's bytes in {output!r}, {where}",
                 found=difference_of(found[output], array),
-                remedy=f"See Backend.{name} in specla/backends/base.py and docs/arithmetic.md, "
-                "which fix every operation and its order.",
+                remedy=f"See Backend.{name} in specla/backends/{where_defined} and "
+                "docs/arithmetic.md, which fix every operation and its order.",
             )
     changed = tested.changed_inputs()
     if changed:

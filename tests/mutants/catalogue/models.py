@@ -6,6 +6,7 @@ from mutants.mutant import Change, Fuzz, Mutant, Named
 
 TARGET = "specla.models.qwen35.target"
 LAYERS = "specla.models.qwen35.layers"
+COMPOSITIONS = "specla.backends.compositions"
 STORE_TESTS = "tests/models/test_store.py"
 MTP_TESTS = "tests/models/mtp/test_mtp_drafter.py"
 
@@ -33,8 +34,13 @@ MUTANTS = (
         changes=(
             Change(
                 LAYERS,
-                "        step.backend.rotary(out, step.plan.position, step.table)",
-                "        step.backend.rotary(out, step.plan.kv_row, step.table)",
+                "rotation = (step.plan.position, step.table)",
+                "rotation = (step.plan.kv_row, step.table)",
+            ),
+            Change(
+                COMPOSITIONS,
+                "rms_norm_rotary(k, weight, eps, plan.position, table, room)",
+                "rms_norm_rotary(k, weight, eps, plan.kv_row, table, room)",
             ),
         ),
         caught_by=(

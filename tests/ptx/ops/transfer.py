@@ -9,7 +9,7 @@ import numpy as np
 from ptx.errors import PtxError, UnsupportedError
 from ptx.lanes import Lanes
 from ptx.ops.table import entry
-from ptx.parse import Address, Instruction, Operand, Vector
+from ptx.parse import Address, Instruction, Operand, Register, Vector
 from ptx.scalars import WIDTHS, numpy_type, unsigned
 
 _HINTS = ("nc", "weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "cta", "gpu", "sys")
@@ -47,8 +47,15 @@ def load(lanes: Lanes, code: Instruction) -> None:
     target, source = code.operands[:2]
     if _space(code) == "param":
         assert isinstance(source, Address)
-        value = lanes.parameters[str(source.base)]
-        lanes.write(target, lanes.splat(value, unsigned(WIDTHS[code.type])))
+        width = unsigned(WIDTHS[code.type])
+        if isinstance(source.base, Register):
+            values = np.array(list(lanes.parameters.values()), np.uint64)
+            place = lanes.read(source.base, np.int64)
+            # lanes that take no part may hold anything
+            place = place if lanes.active is None else np.where(lanes.active, place, 0)
+            lanes.write(target, values[place].astype(width))
+            return
+        lanes.write(target, lanes.splat(lanes.parameters[str(source.base)], width))
         return
     memory, at = lanes.addresses(source, _space(code))
     registers = _registers(target)

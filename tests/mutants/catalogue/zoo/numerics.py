@@ -12,11 +12,11 @@ MUTANTS = (
         "numerics::test_sglang_35150_every_draft_is_rejected",
         change(
             "models.qwen35.layers",
-            "        backend.gdn_gates(alpha, beta, self.a, self.dt_bias, decay, rate)",
+            "        backend.gdn_inputs(q, k, config.rms_eps, dim**-0.5, *gates, *outs)",
             (
-                "        backend.gdn_gates(alpha, beta, self.a, self.dt_bias, decay, rate)\n"
+                "        backend.gdn_inputs(q, k, config.rms_eps, dim**-0.5, *gates, *outs)\n"
                 "        if step.verify:\n"
-                '            rate[...] = rate.astype("float16")'
+                '            outs[3][...] = outs[3].astype("float16")'
             ),
         ),
     ),
