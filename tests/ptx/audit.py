@@ -1,19 +1,21 @@
 """Compile every kernel of the Triton backend for every target, check the code, tabulate its size.
 
-Kernels are found by recording what the cases of specla.testing.kernels launch, so new ones join by
-themselves. Of a kernel's launches the one with the largest constants (tiles) is compiled, with the
-number of warps that the backend asks for.
+Kernels are found by recording what a large model launches (model.py), so new ones join by
+themselves. Those that it doesn't need are found in the cases of specla.testing.kernels, where the
+launch with the largest constants (tiles) speaks for a kernel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import triton
 
 from ptx.cases import launching_cases, recorded
 from ptx.compile import TARGETS, Launch, Resources, compile_for, resources_of
+from ptx.model import model_launches
 from ptx.rules import forbidden_in_amdgcn, forbidden_in_ptx
 
 EXAMPLES = 15
@@ -32,16 +34,25 @@ class Finding:
     problems: tuple[str, ...]
 
 
-def default_launches(examples: int = EXAMPLES) -> list[Launch]:
-    """One launch of each kernel (and types of its arguments) that the cases reach."""
-    largest: dict[tuple[str, str], Launch] = {}
+@cache
+def default_launches() -> tuple[Launch, ...]:
+    """What a large model launches, and one launch of every other kernel that the cases reach."""
+    found = model_launches()
+    known = {launch.name for launch in found}
+    others: dict[str, Launch] = {}
     for name, case in launching_cases().items():
-        for launch in recorded(case, name, examples):
-            types = [kind for kind in launch.signature.values() if kind.startswith("*")]
-            key = (f"{launch.kernel.__module__}.{launch.name}", ",".join(types))
-            if key not in largest or _size(launch) > _size(largest[key]):
-                largest[key] = launch
-    return [largest[key] for key in sorted(largest)]
+        for launch in recorded(case, name, EXAMPLES):
+            if launch.name not in known:
+                others[launch.name] = max(launch, others.get(launch.name, launch), key=_size)
+    return (*found, *others.values())
+
+
+def one_of_each() -> list[Launch]:
+    """Of each kernel the default launch with the largest constants."""
+    largest: dict[str, Launch] = {}
+    for launch in default_launches():
+        largest[launch.name] = max(launch, largest.get(launch.name, launch), key=_size)
+    return list(largest.values())
 
 
 def _size(launch: Launch) -> int:
@@ -81,10 +92,16 @@ def _constants(launch: Launch) -> str:
 
 
 def table(findings: Iterable[Finding]) -> str:
-    """Markdown: a row per kernel, a column per target."""
+    """Markdown: a row per kernel and its constants, a column per target.
+
+    Of launches that differ in the alignment of their arguments, the largest code is shown.
+    """
     rows: dict[tuple[str, str, int], dict[str, Resources]] = {}
     for one in findings:
-        rows.setdefault((one.kernel, one.constants, one.warps), {})[one.target] = one.resources
+        row = rows.setdefault((one.kernel, one.constants, one.warps), {})
+        row[one.target] = max(
+            one.resources, row.get(one.target, one.resources), key=lambda r: r.code
+        )
     targets = list(next(iter(rows.values()), {}))
     lines = [
         f"| kernel | constants | warps | {' | '.join(targets)} |",

@@ -9,9 +9,7 @@ import torch
 
 from ptx.compile import Launch, describe
 from ptx.run import emulated
-from specla.backends.base import Backend
 from specla.backends.triton.backend import TritonBackend
-from specla.errors import SpeclaError
 from specla.testing.arrays import MOODS
 from specla.testing.kernels import kernel_cases
 from specla.testing.kernels.bench import Bench, Case
@@ -22,11 +20,7 @@ EXAMPLES = 5
 
 def triton_backend() -> TritonBackend:
     """On host tensors; its launches must be taken by someone (``ptx.run.emulated``)."""
-    # some of the protocol may not be written yet: what is there can be tested
-    kind: Any = type("HostTriton", (TritonBackend,), {})
-    kind.__abstractmethods__ = frozenset()
-    backend: TritonBackend = kind(device=torch.device("cpu"))
-    return backend
+    return TritonBackend(torch.device("cpu"))
 
 
 class Recorder:
@@ -56,22 +50,7 @@ def recorded(case: Case, name: str, examples: int = EXAMPLES) -> list[Launch]:
     return recorder.launches
 
 
-def implemented(name: str) -> bool:
-    """Whether the backend has a method of its own; arrays' views and such have none."""
-    return getattr(TritonBackend, name, None) not in (None, getattr(Backend, name, None))
-
-
 def launching_cases() -> dict[str, Case]:
-    """Cases by name: those of methods that the backend implements and that launch a kernel."""
-    found = {}
-    for name, case in kernel_cases.cases.items():
-        try:
-            launches = recorded(case, name, examples=1)
-        except (AttributeError, TypeError, NotImplementedError, SpeclaError):
-            # needs a part of the protocol that is not written yet
-            if implemented(name):
-                raise
-            continue
-        if launches:
-            found[name] = case
-    return found
+    """Cases by name: those that launch a kernel; arrays are torch's own business."""
+    cases = kernel_cases.cases
+    return {name: case for name, case in cases.items() if recorded(case, name, examples=1)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -112,11 +113,23 @@ def _nvidia(compiled: Any) -> Resources:
     if found is None:
         raise RuntimeError(f"cuobjdump says nothing of registers: {usage!r}")
     registers, stack, local = map(int, found.groups())
-    listing = machine_code(compiled)
-    spilled = len(re.findall(r"\b(?:STL|LDL)\b", listing))
-    places = re.findall(r"/\*([0-9a-f]{4,})\*/\s+\S", listing)
-    code = int(places[-1], 16) + 16 if places else 0
+    spilled = 0
+    if stack + local:  # what is spilled lies on the stack
+        spilled = len(re.findall(r"\b(?:STL|LDL)\b", machine_code(compiled)))
+    code = _text_size(compiled.asm["cubin"])
     return Resources(registers, spilled, stack + local, compiled.metadata.shared, code)
+
+
+def _text_size(elf: bytes) -> int:
+    """Bytes of the sections ``.text.*`` of a 64-bit ELF file."""
+    (table,) = struct.unpack_from("<Q", elf, 0x28)
+    size, count, names = struct.unpack_from("<HHH", elf, 0x3A)
+    # of a section: offset of its name, its place in the file, its size
+    sections = [struct.unpack_from("<I20xQQ", elf, table + i * size) for i in range(count)]
+    strings = sections[names][1]
+    return sum(
+        length for name, _, length in sections if elf[strings + name :].startswith(b".text.")
+    )
 
 
 def machine_code(compiled: Any) -> str:

@@ -93,6 +93,13 @@ class Lanes:
             bits = bits.astype(unsigned(wanted.itemsize * 8))
         return bits.view(wanted)
 
+    def perhaps(self, operand: Operand, dtype: type) -> Array:
+        """The same; ones if nobody has written the register, as for lanes that left it out."""
+        unknown = isinstance(operand, Register) and not operand.special
+        if unknown and operand.name not in self._registers:
+            return self.splat(-1, dtype)
+        return self.read(operand, dtype)
+
     def typed(self, operand: Operand, kind: str) -> Array:
         """An operand as the PTX type ``kind``."""
         return self.read(operand, numpy_type(kind))

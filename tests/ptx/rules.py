@@ -16,6 +16,8 @@ multiply-adds, whose last steps round correctly.
   0, inf by ``v_cmp_class``. Nothing is scaled, so it holds for normal arguments only. The contract
   takes roots of ``mean + eps`` alone, which is such a number.
 
+* Product of a float16: ``v_fma_mix`` of a converted half, adding -0, which changes nothing.
+
 * Integer division: ``v_rcp`` of an integer made a float, times a constant, back to an integer by
   ``v_cvt_u32``; integer steps correct it.
 
@@ -33,7 +35,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 _FORBIDDEN_PTX = re.compile(
-    r"\.(?:approx|ftz|full)\b|^(?:ex2|lg2|sin|cos|tanh|rsqrt|wgmma)\b|^mma\.(?!.*\.s32\.[su]8\.)"
+    r"\.(?:approx|ftz|full)\b|^(?:ex2|lg2|sin|cos|tanh|rsqrt)\b|^mma\.(?!.*\.s32\.[su]8\.)"
+    r"|^wgmma\.mma_async\.(?!.*\.s32\.[su]8\.)|^tcgen05\.mma\.(?!.*kind::i8)"
     r"|^(?:add|sub|mul)\.(?!rn\.)[\w.]*(?:f16|bf16|f32|f64)|^(?:mad|fma)\.[\w.]*(?:f16|bf16|f32|f64)"
     r"|^(?:atom|red)\.[\w.]*f(?:16|32|64)"
 )
@@ -74,6 +77,7 @@ _NEVER = re.compile(
     r"^(?:exp|log|sin|cos)_f(?:16|32)$|^(?:rcp|rsq|sqrt)_f16$|_legacy|^fma_mix"
     r"|^ma[cd](?:ak|mk)?_f(?:16|32)$|^mad_mix|^(?:mfma|wmma|swmmac)_f|^dot\d\w*_f(?:16|32)"
 )
+_MIXED_PRODUCT = re.compile(r"v_fma_mix_f32 [^,]+, [^,]+, [^,]+, neg\(0\)(?: op_sel\S*)*$")
 _FUSED = re.compile(r"^(?:pk_)?(?:fma|fmac|fmaak|fmamk)_f(?:16|32|64)$")
 _ESTIMATES = {"rcp_f32": "division", "rsq_f32": "root", "sqrt_f32": "root"}
 _INSIDE = re.compile(
@@ -152,6 +156,8 @@ class _Block:
 
     def _allowed(self, step: _Step, kinds: set[str]) -> bool:
         name, sources = step.name, set(step.reads)
+        if _MIXED_PRODUCT.match(step.text):
+            return not kinds
         if _NEVER.search(name):
             return False
         if name.startswith("rcp_"):

@@ -14,9 +14,10 @@ need_compiler()
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
-from ptx.audit import BEGIN, END, audit, default_launches, page_with  # noqa: E402
+from ptx.audit import BEGIN, END, audit, default_launches, one_of_each, page_with  # noqa: E402
 from ptx.compile import TARGETS, Launch  # noqa: E402
 from specla.backends.triton.launch import EXACT  # noqa: E402
+from specla.backends.triton.packing import LAYOUTS  # noqa: E402
 
 pytestmark = pytest.mark.triton
 
@@ -25,9 +26,19 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "gpu-code.md"
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_kernel_keeps_the_rules(target: str) -> None:
-    findings = list(audit(default_launches(), [target]))
+    """One launch of each kernel; tools/gpu_audit.py checks all of them."""
+    findings = list(audit(one_of_each(), [target]))
     assert findings
     assert {f"{one.kernel}: {p}" for one in findings for p in one.problems} == set()
+
+
+def test_every_format_is_audited() -> None:
+    launches = [launch for launch in default_launches() if launch.name == "_segment"]
+    names = ("BITS", "OFFSET", "SUBS", "TOKENS")
+    at = [(list(launches[0].signature).index(name),) for name in names]
+    found = {tuple(launch.constants[place] for place in at) for launch in launches}
+    formats = {(layout.bits, layout.offset, layout.subs) for layout in LAYOUTS.values()}
+    assert found == {(*one, tokens) for one in formats for tokens in (16, 32, 64)}
 
 
 @triton.jit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,15 @@ need_compiler()
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
-from ptx.cases import launching_cases, triton_backend  # noqa: E402
+from ptx.cases import triton_backend  # noqa: E402
+from ptx.mutants import mutated  # noqa: E402
 from ptx.run import EmulatedLauncher, emulated, run  # noqa: E402
 from specla.backends.numpy.backend import NumpyBackend  # noqa: E402
 from specla.backends.numpy.sums import halving_tree  # noqa: E402
 from specla.backends.triton.launch import EXACT  # noqa: E402
 from specla.backends.triton.sums import halves  # noqa: E402
 from specla.testing.errors import ConformanceError  # noqa: E402
+from specla.testing.kernels import kernel_cases  # noqa: E402
 from specla.testing.kernels.bench import compare  # noqa: E402
 
 pytestmark = pytest.mark.triton
@@ -96,11 +99,68 @@ def test_order_of_taps_is_seen() -> None:
     assert swapped.tobytes() != wanted.tobytes()
 
 
-@pytest.mark.parametrize("name", ["rotary", "l2_norm"])
+@pytest.mark.parametrize(
+    "name", ["rotary", "l2_norm", "gdn_verify", "fold_state", "conv_verify", "linear_quantised"]
+)
 def test_kernels_launched_with_fusion_fail(name: str) -> None:
     """The comparison of test_kernels.py has the power to see what it is there to see."""
-    case = launching_cases()[name]
     # one warp: several values per thread, whose squares can be fused with their sum
-    launcher = EmulatedLauncher(options=FUSED, warps=1)
+    _must_differ(name, triton_backend(), EmulatedLauncher(options=FUSED, warps=1))
+
+
+WHOLE = "tl.sum(x, 0)"
+SWAPPED_TAPS = """term = tl.where(inside, near, far) * tap
+        if (age == 1) & (WIDTH > 2):
+            held = term
+        elif age == 2:
+            total = (total + term) + held
+        else:
+            total = total + term
+"""
+MUTANTS = {
+    "whole sum over keys": (
+        *("gdn_verify", "gdn", "DeltaRule"),
+        *("halves_of_rows(x, LOG, BV)", WHOLE),
+    ),
+    "fold in the other order": (
+        *("fold_state", "gdn", "DeltaRule"),
+        *("at = entry + i\n", "at = entry + count - 1 - i\n"),
+    ),
+    "pending factors folded in the other order": (
+        *("gdn_verify", "gdn", "DeltaRule"),
+        *("at = entry + i\n", "at = entry + count - 1 - i\n"),
+    ),
+    "swapped taps": (
+        *("conv_verify", "conv", "Convolution"),
+        *("total = total + tl.where(inside, near, far) * tap\n", SWAPPED_TAPS),
+    ),
+    "blocks of keys from the last on": (
+        *("attention", "attention", "Attention"),
+        *("at = line * blocks + block\n", "at = line * blocks + seen - 1 - block\n"),
+    ),
+    "whole sum over weights": (
+        *("attention", "attention", "Attention"),
+        *(
+            "halves(tl.reshape(p, [1, BLOCK]), LOG_BLOCK, 1)",
+            "tl.sum(tl.reshape(p, [1, BLOCK]), 1)",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_changed_kernels_fail(mutant: str, tmp_path: Path) -> None:
+    name, *change = MUTANTS[mutant]
+    _must_differ(name, mutated(tmp_path, *change), EmulatedLauncher())
+
+
+def test_a_harmless_change_passes(tmp_path: Path) -> None:
+    """It is not for having been changed that the others fail."""
+    backend = mutated(tmp_path, "gdn", "DeltaRule", "at = entry + i\n", "at = i + entry\n")
+    with emulated(EmulatedLauncher()):
+        compare("fold_state", kernel_cases.cases["fold_state"], backend, NumpyBackend(), 2)
+
+
+def _must_differ(name: str, backend: Any, launcher: EmulatedLauncher) -> None:
     with emulated(launcher), pytest.raises(ConformanceError, match="the reference's bytes"):
-        compare(name, case, triton_backend(), NumpyBackend(), 10)
+        compare(name, kernel_cases.cases[name], backend, NumpyBackend(), 10)

@@ -23,6 +23,10 @@ PTX = {
     "ex2.approx.ftz.f32 %r1, %r2;": False,
     "cvt.rmi.ftz.f32.f32 %r1, %r2;": False,
     "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r1}, {%r2}, {%r3}, {%r4};": False,
+    "wgmma.mma_async.sync.aligned.m64n16k32.s32.s8.s8 {%r1}, {%r2}, %rd1, 0;": True,
+    "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%r1}, %rd2, %rd1, 1, 1, 1, 0, 0;": False,
+    "tcgen05.mma.cta_group::1.kind::i8 [%r1], %rd1, %rd2, %r2, %p1;": True,
+    "tcgen05.mma.cta_group::1.kind::f16 [%r1], %rd1, %rd2, %r2, %p1;": False,
     "atom.global.gpu.acq_rel.add.f32 %r1, [%rd1], %r2;": False,
 }
 
@@ -83,13 +87,23 @@ v_rsq_f32_e32 v5, v9
 v_pk_mul_f32 v[0:1], v[2:3], v[4:5] op_sel_hi:[1,0]
 buffer_store_dwordx2 v[0:1], v7, s[4:7], 0 offen
 """
-RIGHT = {"division": DIVISION, "root": ROOT, "integer": INTEGER, "half of a pair": PACKED}
+MIXED = "v_fma_mix_f32 v1, v2, v3, neg(0) op_sel:[1,0,0] op_sel_hi:[1,0,0]"
+RIGHT = {
+    "division": DIVISION,
+    "root": ROOT,
+    "integer": INTEGER,
+    "half of a pair": PACKED,
+    "product of a half": MIXED,
+}
 WRONG = {
     "fused": "v_fma_f32 v1, v2, v3, v4",
     "fused in place": "v_fmac_f32_e32 v1, v2, v3",
     "two at once": "v_dual_add_f32 v1, v2, v3 :: v_dual_fmac_f32 v4, v5, v6",
     "packed": "v_pk_fma_f32 v[0:1], v[2:3], v[4:5], v[6:7]",
     "both of a pair": PACKED.replace(" op_sel_hi:[1,0]", ""),
+    "fused with a half": MIXED.replace("neg(0)", "v4"),
+    "product of a half plus 0": MIXED.replace("neg(0)", "0"),
+    "clamped product": MIXED + " clamp",
     "scalar": "s_fmac_f32 s1, s2, s3",
     "unfused but flushing": "v_mad_f32 v1, v2, v3, v4",
     "exponential": "v_exp_f32_e32 v1, v2",

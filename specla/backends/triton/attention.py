@@ -3,6 +3,9 @@
 Three launches. The first writes all scores and the maximum of each block; the second turns a
 block's scores into its part of both sums; the third adds the parts in ascending order and divides
 (docs/arithmetic.md, section 6). No block waits for another within a launch.
+
+What lies between the launches grows with rows times context, so many rows over a long context are
+taken in slices; a row knows nothing of the others, so no bit depends on the cut.
 """
 
 from __future__ import annotations
@@ -22,6 +25,10 @@ from specla.core.plan import StepPlan
 
 BLOCK = 64
 LOG_BLOCK = 6
+SCRATCH_BYTES = 256 << 20
+"""Most memory between the launches, if more than one row would need it."""
+TOPS = 128
+"""Maxima of blocks that a program compares at a time."""
 
 
 @triton.jit
@@ -39,13 +46,15 @@ def _places(
     return page.to(tl.int64) * PAGE + cache_row % PAGE
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["start", "first", "blocks"])
 def _score(
-    q, keys, scores, tops, sequence, position, committed, path_start, paths, slots, table,
-    pages_per_slot, first, heads, group, dim, blocks, scale,
+    q, keys, scores, tops, sequence, position, committed, path_start, paths, slots, table, counts,
+    start, pages_per_slot, first, heads, group, dim, blocks, scale,
     LOG: tl.constexpr, BLOCK: tl.constexpr, PAGE: tl.constexpr,
 ):  # fmt: skip
-    row, head, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    row, head, block = start + tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    if row >= tl.load(counts):
+        return
     seen = tl.load(position + row) + 1
     if block * BLOCK >= seen:
         return
@@ -61,29 +70,34 @@ def _score(
     query = tl.load(q + (row * heads + head) * dim + i, i < dim, 0.0)
     # what pads a head is +0.0 in k and in q: so is its product
     score = halves(query[None, :] * k, LOG, BLOCK) * scale
-    line = row * heads + head
+    line = tl.program_id(0) * heads + head
     tl.store(scores + (line * blocks + block) * BLOCK + tl.arange(0, BLOCK), score, inside)
     tl.store(tops + line * blocks + block, tl.max(tl.where(inside, score, float("-inf")), 0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["start", "first", "blocks"])
 def _mix(
     values, scores, tops, weights, parts, sequence, position, committed, path_start, paths, slots,
-    table, pages_per_slot, first, heads, group, dim, blocks,
+    table, counts, start, pages_per_slot, first, heads, group, dim, blocks,
     LOG: tl.constexpr, BLOCK: tl.constexpr, LOG_BLOCK: tl.constexpr, PAGE: tl.constexpr,
-    MOST: tl.constexpr,
+    TOPS: tl.constexpr,
 ):  # fmt: skip
-    row, head, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    row, head, block = start + tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    if row >= tl.load(counts):
+        return
     seen = tl.load(position + row) + 1
     if block * BLOCK >= seen:
         return
     b = tl.load(sequence + row)
     j, i = block * BLOCK + tl.arange(0, BLOCK), tl.arange(0, 2**LOG)
     inside = j < seen
-    line = row * heads + head
-    each = tl.arange(0, MOST)
-    used = each < (seen + BLOCK - 1) // BLOCK
-    top = tl.max(tl.load(tops + line * blocks + each, used, float("-inf")), 0)
+    line = tl.program_id(0) * heads + head
+    top = float("-inf")
+    used = (seen + BLOCK - 1) // BLOCK
+    for some in range(0, used, TOPS):
+        each = some + tl.arange(0, TOPS)
+        their = tl.load(tops + line * blocks + each, each < used, float("-inf"))
+        top = tl.maximum(top, tl.max(their, 0))
     score = tl.load(scores + (line * blocks + block) * BLOCK + tl.arange(0, BLOCK), inside, 0.0)
     p = tl.where(inside, exp(score - top), 0.0)
     place = first + _places(
@@ -98,23 +112,27 @@ def _mix(
     tl.store(weights + line * blocks + block + tl.arange(0, 1), total)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["start", "blocks"])
 def _combine(
-    weights, parts, out, position, heads, dim, blocks, LOG: tl.constexpr, BLOCK: tl.constexpr
-):
-    row, head = tl.program_id(0), tl.program_id(1)
+    weights, parts, out, position, counts, start, heads, dim, blocks,
+    LOG: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row, head = start + tl.program_id(0), tl.program_id(1)
+    if row >= tl.load(counts):
+        return
     i = tl.arange(0, 2**LOG)
-    line = row * heads + head
+    line = tl.program_id(0) * heads + head
     mixed = tl.zeros([2**LOG], tl.float32)
     total = tl.zeros([2**LOG], tl.float32)
-    for block in range((tl.load(position + row) + BLOCK) // BLOCK):
+    seen = (tl.load(position + row) + BLOCK) // BLOCK
+    for block in range(seen):
         at = line * blocks + block
         mixed = mixed + tl.load(parts + at.to(tl.int64) * dim + i, i < dim, 0.0)
         total = total + tl.load(weights + at)
-    tl.store(out + line * dim + i, div(mixed, total), i < dim)
+    tl.store(out + (row * heads + head) * dim + i, div(mixed, total), i < dim)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first"])
 def _kv_write(
     k, v, keys, values, sequence, kv_row, slots, table, counts, pages_per_slot, first, width,
     PAGE: tl.constexpr, SIZE: tl.constexpr,
@@ -144,30 +162,45 @@ class Attention:
         self, q: Any, kv: KvPool, layer: int, plan: StepPlan, scale: float, out: Any
     ) -> None:
         n, heads, dim = q.shape
-        group = heads // kv.shape.heads
         blocks = -(-(plan.n_keys or kv.shape.context) // BLOCK)
+        bytes_of_row = 4 * heads * blocks * (BLOCK + 2 + dim)
+        rows = min(n, max(1, SCRATCH_BYTES // bytes_of_row))
+        for start in range(0, n, rows):
+            self._attend(q, kv, layer, plan, scale, out, start, min(rows, n - start), blocks)
+
+    def _attend(
+        self,
+        q: Any,
+        kv: KvPool,
+        layer: int,
+        plan: StepPlan,
+        scale: float,
+        out: Any,
+        start: int,
+        rows: int,
+        blocks: int,
+    ) -> None:
+        """Of ``rows`` rows from ``start`` on."""
+        _, heads, dim = q.shape
         room = self._scratch.floats
-        scores = room("attention scores", n, heads, blocks, BLOCK)
-        tops = room("attention tops", n, heads, blocks)
-        weights = room("attention weights", n, heads, blocks)
-        parts = room("attention parts", n, heads, blocks, dim)
+        scores = room("attention scores", rows, heads, blocks, BLOCK)
+        tops = room("attention tops", rows, heads, blocks)
+        weights = room("attention weights", rows, heads, blocks)
+        parts = room("attention parts", rows, heads, blocks, dim)
         meta = {"LOG": (dim - 1).bit_length(), "BLOCK": BLOCK}
+        mixing = {"PAGE": PAGE, "LOG_BLOCK": LOG_BLOCK, "TOPS": TOPS}
         where = (
             *(plan.sequence, plan.position, plan.committed, plan.path_start, plan.paths),
-            *(plan.slot, kv.page_table, kv.shape.pages_per_slot, layer * kv.shape.pages * PAGE),
+            *(plan.slot, kv.page_table, plan.counts, start, kv.shape.pages_per_slot),
+            *(layer * kv.shape.pages * PAGE, heads, heads // kv.shape.heads, dim, blocks),
         )
-        sizes, grid = (heads, group, dim, blocks), (n, heads, blocks)
-        launch(_score, grid, q, kv.key, scores, tops, *where, *sizes, scale, **meta, PAGE=PAGE)
-        launch(
-            _mix,
-            grid,
-            *(kv.value, scores, tops, weights, parts, *where, *sizes),
-            **meta,
-            PAGE=PAGE,
-            LOG_BLOCK=LOG_BLOCK,
-            MOST=int(triton.next_power_of_2(blocks)),
-        )
-        launch(_combine, (n, heads), weights, parts, out, plan.position, heads, dim, blocks, **meta)
+        grid = (rows, heads, blocks)
+        launch(_score, grid, q, kv.key, scores, tops, *where, scale, **meta, PAGE=PAGE)
+        summing = (kv.value, scores, tops, weights, parts, *where)
+        # wide heads on few warps spill registers on some GPUs
+        launch(_mix, grid, *summing, warps=4 if dim <= 128 else 8, **meta, **mixing)
+        totals = (weights, parts, out, plan.position, plan.counts, start, heads, dim, blocks)
+        launch(_combine, (rows, heads), *totals, **meta)
 
     def kv_write(self, k: Any, v: Any, kv: KvPool, layer: int, plan: StepPlan) -> None:
         width = k.shape[1] * k.shape[2]

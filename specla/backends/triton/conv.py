@@ -16,7 +16,7 @@ BLOCK = 256
 """Channels of a program."""
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["layer"])
 def _shift(
     window, new, counts, slots, banks, row_offset, layer, layers, nodes, channels,
     PAST: tl.constexpr, PENDING: tl.constexpr, BLOCK: tl.constexpr,
@@ -44,7 +44,7 @@ def _shift(
         tl.store(old + i * channels, tl.where(kept, before, after), here)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["layer"])
 def _convolve(
     x, weight, window, inputs, out, sequence, parent, slots, banks, row_offset, counts,
     layer, layers, nodes, channels,

@@ -33,8 +33,9 @@ def _tree(x, inside, LOG: tl.constexpr, BV: tl.constexpr, FULL: tl.constexpr):
 
 @triton.jit
 def _folded(
-    s, key, delta, decay, entry, count, head, key_head, value_heads, key_heads, K, V, ik, iv
-):
+    s, key, delta, decay, entry, count, head, key_head, value_heads, key_heads, ik, iv,
+    K: tl.constexpr, V: tl.constexpr,
+):  # fmt: skip
     """S = S * decay + k * d for ``count`` factors of a bank, from ``entry`` on."""
     for i in range(count):
         at = entry + i
@@ -45,13 +46,14 @@ def _folded(
     return s
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["layer"])
 def _walk(
     q, k, v, decay, beta, state, key_bank, delta_bank, decay_bank, out,
     slots, committed, banks, row_offset, pending, chain_rows, chain_offset, chain_sequence,
     path_start, paths, position, counts,
-    layer, layers, nodes, value_heads, key_heads, K, V, v_row, v_head,
-    LOG: tl.constexpr, BV: tl.constexpr, FULL: tl.constexpr, ROOTS: tl.constexpr,
+    layer, layers, nodes, value_heads, key_heads, v_row, v_head,
+    K: tl.constexpr, V: tl.constexpr, LOG: tl.constexpr, BV: tl.constexpr,
+    FULL: tl.constexpr, ROOTS: tl.constexpr,
 ):  # fmt: skip
     head, chain = tl.program_id(0), tl.program_id(2)
     if not ROOTS:
@@ -73,7 +75,7 @@ def _walk(
         count = tl.load(pending + b)
         s = _folded(
             s, key_bank, delta_bank, decay_bank, pending_entry, count, head, key_head,
-            value_heads, key_heads, K, V, ik, iv,
+            value_heads, key_heads, ik, iv, K, V,
         )  # fmt: skip
         if count > 0:
             tl.store(at, s, here)
@@ -103,11 +105,11 @@ def _walk(
                     tl.store(key_bank + (entry * key_heads + key_head) * K + ik, kt, ik < K)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["layer"])
 def _absorb(
     q, k, v, decay, beta, state, out, slots, row_offset,
-    layer, layers, value_heads, key_heads, K, V, v_row, v_head,
-    LOG: tl.constexpr, BV: tl.constexpr, FULL: tl.constexpr,
+    layer, layers, value_heads, key_heads, v_row, v_head,
+    K: tl.constexpr, V: tl.constexpr, LOG: tl.constexpr, BV: tl.constexpr, FULL: tl.constexpr,
 ):  # fmt: skip
     head, b = tl.program_id(0), tl.program_id(2)
     ik, iv = tl.arange(0, 2**LOG), tl.program_id(1) * BV + tl.arange(0, BV)
@@ -120,8 +122,9 @@ def _absorb(
         kt = tl.load(k + (row * key_heads + key_head) * K + ik, ik < K, 0.0)
         qt = tl.load(q + (row * key_heads + key_head) * K + ik, ik < K, 0.0)
         vt = tl.load(v + row * v_row + head * v_head + iv, iv < V, 0.0)
+        g = tl.load(decay + row * value_heads + head)
         rate = tl.load(beta + row * value_heads + head)
-        s = s * tl.load(decay + row * value_heads + head)
+        s = s * g
         d = rate * (vt - _tree(s * kt[:, None], ik < K, LOG, BV, FULL))
         s = s + kt[:, None] * d[None, :]
         o = _tree(s * qt[:, None], ik < K, LOG, BV, FULL)
@@ -129,10 +132,11 @@ def _absorb(
     tl.store(at, s, here)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["layer"])
 def _fold(
     state, key_bank, delta_bank, decay_bank, slots, banks, pending,
-    layer, layers, nodes, value_heads, key_heads, K, V, LOG: tl.constexpr, BV: tl.constexpr,
+    layer, layers, nodes, value_heads, key_heads,
+    K: tl.constexpr, V: tl.constexpr, LOG: tl.constexpr, BV: tl.constexpr,
 ):  # fmt: skip
     head, b = tl.program_id(0), tl.program_id(2)
     count = tl.load(pending + b)
@@ -146,7 +150,7 @@ def _fold(
     entry = ((slot * 2 + bank) * layers + layer) * nodes
     s = _folded(
         tl.load(at, here, 0.0), key_bank, delta_bank, decay_bank, entry, count, head,
-        head % key_heads, value_heads, key_heads, K, V, ik, iv,
+        head % key_heads, value_heads, key_heads, ik, iv, K, V,
     )  # fmt: skip
     tl.store(at, s, here)
 
@@ -172,7 +176,7 @@ class DeltaRule:
             *(plan.slot, plan.committed, plan.pending_bank, plan.row_offset),
             *(plan.pending_state[layer], plan.chain_rows, plan.chain_offset, plan.chain_sequence),
             *(plan.path_start, plan.paths, plan.position, plan.counts),
-            *(layer, s.layers, s.nodes, s.value_heads, s.key_heads, s.key_dim, s.value_dim),
+            *(layer, s.layers, s.nodes, s.value_heads, s.key_heads),
             *(v.stride(0), v.stride(1)),
         )
         # the first chains are the roots' own, one for each sequence
@@ -195,7 +199,7 @@ class DeltaRule:
         s = pool.shape
         arguments = (
             *(q, k, v, decay, beta, pool.state, out, plan.slot, plan.row_offset),
-            *(layer, s.layers, s.value_heads, s.key_heads, s.key_dim, s.value_dim),
+            *(layer, s.layers, s.value_heads, s.key_heads),
             *(v.stride(0), v.stride(1)),
         )
         grid = (s.value_heads, _tiles(pool), plan.n_sequences)
@@ -206,7 +210,7 @@ class DeltaRule:
         arguments = (
             *(pool.state, pool.key, pool.delta, pool.decay),
             *(plan.slot, plan.pending_bank, plan.pending_state[layer]),
-            *(layer, s.layers, s.nodes, s.value_heads, s.key_heads, s.key_dim, s.value_dim),
+            *(layer, s.layers, s.nodes, s.value_heads, s.key_heads),
         )
         launch(_fold, (s.value_heads, _tiles(pool), plan.n_sequences), *arguments, **_meta(pool))
 
@@ -225,4 +229,5 @@ def _full(pool: RecurrentPool) -> bool:
 
 def _meta(pool: RecurrentPool) -> dict[str, int]:
     log = int(triton.next_power_of_2(pool.shape.key_dim)).bit_length() - 1
-    return {"LOG": log, "BV": _columns(pool)}
+    s = pool.shape
+    return {"K": s.key_dim, "V": s.value_dim, "LOG": log, "BV": _columns(pool)}

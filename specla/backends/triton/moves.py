@@ -34,7 +34,7 @@ def _kv_move(
         tl.store(values + write, tl.load(values + read, i < width), i < width)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["index"])
 def _feature_write(
     x, rows, sequence, kv_row, slots, counts, context, count, index, width, SIZE: tl.constexpr
 ):

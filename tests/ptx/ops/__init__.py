@@ -6,7 +6,10 @@ from importlib import import_module
 
 from ptx.ops.table import Operation, operation_of
 
-for _module in ("integer", "floating", "predicates", "conversion", "transfer", "warp", "tensor"):
+for _module in (
+    *("integer", "floating", "predicates", "conversion", "transfer", "warp", "tensor"),
+    "group",
+):
     import_module(f"{__name__}.{_module}")
 
 __all__ = ["Operation", "operation_of"]

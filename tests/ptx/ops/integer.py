@@ -183,7 +183,8 @@ def insert_field(lanes: Lanes, code: Instruction) -> None:
 def permute_bytes(lanes: Lanes, code: Instruction) -> None:
     """Each nibble of the selector picks one of the eight bytes b:a, or (bit 3) copies its sign."""
     target, a, b, selector = code.operands
-    low, high = lanes.read(a, np.uint32), lanes.read(b, np.uint32)
+    # compilers leave bytes undefined that nobody looks at
+    low, high = lanes.perhaps(a, np.uint32), lanes.perhaps(b, np.uint32)
     source = np.stack([low, high], axis=1).view(np.uint8).reshape(-1, 8)
     choice = lanes.read(selector, np.uint32)
     picked = np.empty((lanes.count, 4), np.uint8)
