@@ -61,7 +61,7 @@ def free_module() -> Iterator[ModuleType]:
 
 
 @contextmanager
-def free_backend(device: str) -> Iterator[Any]:
+def free_backend(device: Any) -> Iterator[Any]:
     """The GPU backend with these kernels in place of its own; fusion is allowed in the block that
     ``fused`` opens."""
     from specla.backends.triton.backend import TritonBackend

@@ -196,6 +196,11 @@ def _step(opcode: str, operands: str, text: str) -> _Step:
     reads = [r for part in _selected(name, parts[count:]) for r in _registers(part)]
     if re.match(r"(?:pk_)?fmac|dot\w*c_", name):
         reads += writes
+    if re.match(r"mad_(?:co_)?[iu]64_[iu]32$", name) and parts[0] == parts[-1]:
+        # the sum's upper half may hold anything where only the lower one is used, which doesn't
+        # depend on it: it stays what it is
+        upper = writes.pop()
+        reads.remove(upper)
     if name == "cndmask_b32" and len(parts) < 4:
         reads += ["vcc_lo", "vcc_hi"]
     if name == "div_fmas_f32":

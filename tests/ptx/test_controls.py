@@ -100,7 +100,7 @@ def test_order_of_taps_is_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["rotary", "l2_norm", "gdn_verify", "fold_state", "conv_verify", "linear_quantised"]
+    "name", ["rotary", "rms_norm", "gdn_verify", "fold_state", "conv_verify", "linear_quantised"]
 )
 def test_kernels_launched_with_fusion_fail(name: str) -> None:
     """The comparison of test_kernels.py has the power to see what it is there to see."""

@@ -13,6 +13,7 @@ from ptx.needs import need_compiler
 need_compiler()
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
+import torch  # noqa: E402
 from gpu.forests import forest  # noqa: E402
 from gpu.inexact import free_backend, fused  # noqa: E402
 from gpu.parts import Clock, Setting  # noqa: E402
@@ -35,7 +36,7 @@ def _inputs(backend: Any, form: str) -> VerifyInputs:
 
 
 def test_the_baselines_code_has_the_references_bytes() -> None:
-    backend = TritonBackend("cpu")
+    backend = TritonBackend(torch.device("cpu"))
     inputs = _inputs(backend, "tree")
     wanted = inputs.reference()["out"]
     baseline = SnapshotVerify.of(inputs, cold=0)
@@ -65,10 +66,10 @@ def test_fusion_is_on_in_the_inexact_twin_only(monkeypatch: pytest.MonkeyPatch) 
     def noting(kernel: Any, grid: Any, arguments: Any, options: Any, meta: Any) -> None:
         Compiled(kernel)[grid](*arguments, **options, **meta)
 
-    with free_backend("cpu") as free:
+    with free_backend(torch.device("cpu")) as free:
         inputs = _inputs(free, "chain")
         monkeypatch.setattr(launch, "runner", noting)
-        inputs.verify(TritonBackend("cpu"), 0)
+        inputs.verify(TritonBackend(torch.device("cpu")), 0)
         assert contracted and not any(contracted)
         contracted.clear()
         with fused():

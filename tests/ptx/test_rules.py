@@ -87,12 +87,17 @@ v_rsq_f32_e32 v5, v9
 v_pk_mul_f32 v[0:1], v[2:3], v[4:5] op_sel_hi:[1,0]
 buffer_store_dwordx2 v[0:1], v7, s[4:7], 0 offen
 """
+# an address of 64 bits whose upper half is an unfinished quotient that nobody looks at
+ADDRESS = DIVISION.replace(
+    "v_div_fixup", "v_mad_u64_u32 v[8:9], null, s6, s16, v[8:9]\nv_div_fixup"
+).replace("v7", "v9")
 MIXED = "v_fma_mix_f32 v1, v2, v3, neg(0) op_sel:[1,0,0] op_sel_hi:[1,0,0]"
 RIGHT = {
     "division": DIVISION,
     "root": ROOT,
     "integer": INTEGER,
     "half of a pair": PACKED,
+    "unused half of an address": ADDRESS,
     "product of a half": MIXED,
 }
 WRONG = {
@@ -111,6 +116,7 @@ WRONG = {
     "estimated root": "v_sqrt_f32_e32 v1, v2\nbuffer_store_dword v1, v0, s[0:3], 0 offen",
     "estimated inverse root": "v_rsq_f32_e32 v1, v2\nv_add_f32_e32 v1, 1.0, v1",
     "division left early": DIVISION.replace("v_div_fixup_f32 v1, v3, v2, v1", "v_mov_b32 v1, v3"),
+    "used half of an address": ADDRESS.replace("v9", "v8"),
     "fused after a division": DIVISION + "v_fma_f32 v2, v1, v1, v0",
     "reciprocal of an integer": INTEGER.replace("v_cvt_u32_f32_e32", "v_add_f32_e32 v2, v2,"),
     "tensor product": "v_mfma_f32_16x16x4_f32 a[0:3], v0, v1, a[0:3]",

@@ -8,6 +8,8 @@ from ptx.needs import need_compiler
 
 need_compiler()
 
+import torch  # noqa: E402
+
 from ptx.cases import Recorder, triton_backend  # noqa: E402
 from ptx.run import EmulatedLauncher, emulated  # noqa: E402
 from specla.backends.numpy.backend import NumpyBackend  # noqa: E402
@@ -36,7 +38,7 @@ def test_slices_keep_every_bit(budget: int, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_scratch_is_bounded() -> None:
     """A prefill of 512 rows at the end of 128 thousand positions, with the heads of the 27B."""
-    backend, rows, context = TritonBackend("meta"), 512, 131_072
+    backend, rows, context = TritonBackend(torch.device("meta")), 512, 131_072
     kv = backend.kv_pool(KvShape(1, 1, context // 64 + 1, 4, 256, context, "f16"))
     plan = build_plan(Forest((Tree.chain([0] * rows),)), [Place(0, context - rows, 0, (), ())])
     device = map_arrays(plan, lambda _, array: backend.upload(array))
