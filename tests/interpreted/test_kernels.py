@@ -25,7 +25,7 @@ from specla.testing.kernels.bench import compare, compare_one  # noqa: E402
 
 pytestmark = MARKS
 
-EXAMPLES = {name: 5 if name == "attention" else 12 for name in kernel_cases.cases}
+EXAMPLES = {name: 3 if name == "attention" else 12 for name in kernel_cases.cases}
 """Attention has most programs by far; the interpreter takes milliseconds for each."""
 
 TRITON, NUMPY = TritonBackend(), NumpyBackend()
