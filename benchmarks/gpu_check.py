@@ -13,8 +13,9 @@ status: 0, 1 if a part failed, 2 if nothing could be begun. docs/benchmarks.md e
 from __future__ import annotations
 
 import json
-import os
+import math
 import sys
+import tempfile
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -25,6 +26,7 @@ from harness import Table
 
 from specla.errors import OptionError, SpeclaError
 from specla.models.convert.atomic import replacing
+from specla.regular_file import may_be_replaced
 
 # name -> share of the time; a module and a function of this name in gpu/
 SHARES = {
@@ -47,6 +49,8 @@ def command(
 ) -> int:
     from gpu.devices import gpu_device, rehearsal_device
 
+    if math.isnan(minutes):  # which a range lets pass
+        raise OptionError("--minutes is nan; give a number of minutes")
     if out is not None:
         _check_place(out)
     place = rehearsal_device() if rehearse else gpu_device(device)
@@ -64,8 +68,12 @@ def _check_place(out: Path) -> None:
     """Before the minutes, not after them."""
     if not out.parent.is_dir():
         raise OptionError(f"--out {out}: there is no folder {out.parent}; make it first")
-    if out.is_dir() or not os.access(out.parent, os.W_OK):
-        raise OptionError(f"--out {out}: no file can be written there; name another place")
+    try:
+        if not may_be_replaced(out):
+            raise OptionError(f"--out {out}: it is no regular file; name another place")
+        tempfile.TemporaryFile(dir=out.parent).close()
+    except OSError as error:
+        raise OptionError(f"--out {out}: {error.strerror}; name another place") from None
 
 
 def _run(

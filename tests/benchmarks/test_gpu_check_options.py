@@ -27,6 +27,7 @@ SCRIPT = Path(gpu_check.__file__)
     ("options", "words"),
     [
         (["--only", "everything"], "'everything' is not one of 'correctness', 'environment'"),
+        (["--minutes", "nan"], "--minutes is nan; give a number"),
         (["--minutes", "0"], "0.0 is not in the range 0.1<=x<=600"),
         (["--out", "/missing/folder/x.json"], "no folder /missing/folder; make it first"),
         (["--fast"], "No such option '--fast'"),
@@ -39,6 +40,33 @@ def test_a_bad_option_is_one_line(
     out, err = capsys.readouterr()
     assert not out and err.count("\n") == 1
     assert err.startswith("gpu_check: error: ") and words.split("'--")[0] in err
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
+def test_only_a_file_is_replaced(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A device, such as /dev/null, would be gone for everybody."""
+    out = tmp_path / "out"
+    make = {"pipe": os.mkfifo, "link": lambda path: path.symlink_to("x"), "folder": os.mkdir}
+    make[kind](out)
+    before = os.lstat(out).st_ino
+    assert gpu_check.main(["--out", str(out)]) == 2
+    assert "it is no regular file; name another place" in capsys.readouterr().err
+    assert os.lstat(out).st_ino == before and [*tmp_path.iterdir()] == [out]
+
+
+def test_a_folder_that_takes_no_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried: permissions say nothing to root, nor of /proc."""
+
+    def refuse(**_: Any) -> Any:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(gpu_check.tempfile, "TemporaryFile", refuse)
+    assert gpu_check.main(["--out", str(tmp_path / "x.json")]) == 2
+    assert "Read-only file system; name another place" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("options", [[], ["--rehearse"]])

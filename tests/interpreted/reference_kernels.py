@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from specla.backends.base import Weight
+from specla.backends.compositions import COMPOSITIONS, Compositions
 from specla.backends.numpy.backend import NumpyBackend
 from specla.backends.triton.backend import TritonBackend
 from specla.backends.triton.launch import launch
@@ -39,6 +40,9 @@ def _method(name: str) -> Callable[..., None]:
 
 for _name in KERNELS:
     setattr(ReferenceKernels, _name, _method(_name))
+for _name in COMPOSITIONS:
+    # never fused: kernels one after another
+    setattr(ReferenceKernels, _name, getattr(Compositions, _name))
 
 
 class _Kernel:

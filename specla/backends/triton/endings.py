@@ -22,6 +22,7 @@ MANY = 16
 @triton.jit
 def _sum(at, step, here):
     """Halving tree over the eight segments, ``step`` apart."""
+    step = tl.cast(step, tl.int64)
     even = tl.load(at, here, 0.0) + tl.load(at + 4 * step, here, 0.0)
     even = even + (tl.load(at + 2 * step, here, 0.0) + tl.load(at + 6 * step, here, 0.0))
     odd = tl.load(at + step, here, 0.0) + tl.load(at + 5 * step, here, 0.0)
@@ -35,18 +36,18 @@ def _add_segments(
     COUNT: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
     tile = tl.program_id(0)
-    out, size, place = out_0, size_0, 0
-    first, end, next_place = 0, tl.cdiv(size_0, SIZE), 8 * size_0
+    out, size, place = out_0, size_0, tl.cast(0, tl.int64)
+    first, end, next_place = 0, tl.cdiv(size_0, SIZE), 8 * tl.cast(size_0, tl.int64)
     if COUNT > 1:
         if tile >= end:
             out, size, place, first = out_1, size_1, next_place, end
         end += tl.cdiv(size_1, SIZE)
-        next_place += 8 * size_1
+        next_place += 8 * tl.cast(size_1, tl.int64)
     if COUNT > 2:
         if tile >= end:
             out, size, place, first = out_2, size_2, next_place, end
         end += tl.cdiv(size_2, SIZE)
-        next_place += 8 * size_2
+        next_place += 8 * tl.cast(size_2, tl.int64)
     if COUNT > 3:  # noqa: SIM102 (decided when compiling)
         if tile >= end:
             out, size, place, first = out_3, size_3, next_place, end
@@ -70,7 +71,7 @@ def _swiglu_segments(
     column = j[:, None] * 32 + tl.arange(0, 32)[None, :]
     here, at = column < cols, row * cols + column
     gate = _sum(partial + at, n * cols, here)
-    up = _sum(partial + 8 * n * cols + at, n * cols, here)
+    up = _sum(partial + 8 * tl.cast(n * cols, tl.int64) + at, n * cols, here)
     v = silu(gate) * up
     if FLOATS:
         tl.store(floats + at, v, here)

@@ -61,10 +61,12 @@ def _walk(
         if chain >= tl.load(counts + 2):
             return
     b = tl.load(chain_sequence + chain)
-    slot, bank, first_row = tl.load(slots + b), tl.load(banks + b), tl.load(row_offset + b)
+    # 64 bits: banks of many slots and nodes hold more floats than an int32 counts
+    slot = tl.load(slots + b).to(tl.int64)
+    bank, first_row = tl.load(banks + b), tl.load(row_offset + b)
     ik, iv = tl.arange(0, 2**LOG), tl.program_id(1) * BV + tl.arange(0, BV)
     key_head = head % key_heads
-    tile = ((slot * layers + layer).to(tl.int64) * value_heads + head) * K * V
+    tile = ((slot * layers + layer) * value_heads + head) * K * V
     at = state + tile + ik[:, None] * V + iv[None, :]
     here = (ik < K)[:, None] & (iv < V)[None, :]
     s = tl.load(at, here, 0.0)
@@ -142,9 +144,9 @@ def _fold(
     count = tl.load(pending + b)
     if count == 0:
         return
-    slot, bank = tl.load(slots + b), tl.load(banks + b)
+    slot, bank = tl.load(slots + b).to(tl.int64), tl.load(banks + b)
     ik, iv = tl.arange(0, 2**LOG), tl.program_id(1) * BV + tl.arange(0, BV)
-    tile = ((slot * layers + layer).to(tl.int64) * value_heads + head) * K * V
+    tile = ((slot * layers + layer) * value_heads + head) * K * V
     at = state + tile + ik[:, None] * V + iv[None, :]
     here = (ik < K)[:, None] & (iv < V)[None, :]
     entry = ((slot * 2 + bank) * layers + layer) * nodes

@@ -16,7 +16,10 @@ from specla.backends.triton.launch import launch
 from specla.backends.triton.packing import BLOCK, LAYOUTS, Packed, pack
 from specla.backends.triton.quants import block_quants
 from specla.backends.weights import WeightSource
+from specla.errors import UnsupportedModelError
 
+MOST_QUANTS = 2**31
+"""Kernels find a quant of a matrix by an int32."""
 FLOAT_KINDS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
@@ -71,6 +74,11 @@ class Matrices(TorchArrays):
 
     def load(self, source: WeightSource) -> Weight:
         if source.kind in blocks.NATIVE:
+            if source.rows * source.cols >= MOST_QUANTS:
+                raise UnsupportedModelError(
+                    f"{source.name} has {source.rows} rows of {source.cols} {source.kind} weights, "
+                    f"more than backend triton counts to ({MOST_QUANTS - 1}); use --backend numba"
+                )
             host = pack(source)
             arrays = {f.name: self.upload(getattr(host, f.name)) for f in fields(Packed)}
             handle: Any = Packed(**arrays)

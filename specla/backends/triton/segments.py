@@ -42,24 +42,29 @@ def _segment(
     """One segment of a tile of rows, for a tile of tokens: [8, n, rows] at the matrix's place."""
     tile = tl.program_id(0)
     low, high, subs, minimum = low_0, high_0, subs_0, minimum_0
-    scale, minimum_scale, rows, place = scale_0, minimum_scale_0, rows_0, place_0
+    scale, minimum_scale, rows = scale_0, minimum_scale_0, rows_0
+    # 64 bits: the segments of many tokens' logits are more floats than an int32 counts
+    place = tl.cast(place_0, tl.int64)
     first, end = 0, tl.cdiv(rows_0, ROWS)
     if COUNT > 1:
         if tile >= end:
             low, high, subs, minimum = low_1, high_1, subs_1, minimum_1
-            scale, minimum_scale, rows, place = scale_1, minimum_scale_1, rows_1, place_1
+            scale, minimum_scale, rows = scale_1, minimum_scale_1, rows_1
+            place = tl.cast(place_1, tl.int64)
             first = end
         end += tl.cdiv(rows_1, ROWS)
     if COUNT > 2:
         if tile >= end:
             low, high, subs, minimum = low_2, high_2, subs_2, minimum_2
-            scale, minimum_scale, rows, place = scale_2, minimum_scale_2, rows_2, place_2
+            scale, minimum_scale, rows = scale_2, minimum_scale_2, rows_2
+            place = tl.cast(place_2, tl.int64)
             first = end
         end += tl.cdiv(rows_2, ROWS)
     if COUNT > 3:  # noqa: SIM102 (decided when compiling)
         if tile >= end:
             low, high, subs, minimum = low_3, high_3, subs_3, minimum_3
-            scale, minimum_scale, rows, place = scale_3, minimum_scale_3, rows_3, place_3
+            scale, minimum_scale, rows = scale_3, minimum_scale_3, rows_3
+            place = tl.cast(place_3, tl.int64)
             first = end
     r = (tile - first) * ROWS + tl.arange(0, ROWS)
     segment = tl.program_id(1)
@@ -94,7 +99,7 @@ def _segment(
             d = tl.load(minimum_scale + block // RUN * rows + r, here, 0.0).to(tl.float32)
             term = term - offset * (d[:, None] * s[None, :])
         total = total + term
-    at = partial + place + (segment * n + t)[None, :] * rows + r[:, None]
+    at = partial + place + (segment * n + t).to(tl.int64)[None, :] * rows + r[:, None]
     tl.store(at, total, here[:, None] & (t < n)[None, :])
 
 
@@ -107,19 +112,19 @@ def _float_segment(
 ):  # fmt: skip
     """The same for float weights and one token; a block's term is the tree of its products."""
     tile = tl.program_id(0)
-    weight, rows, place = weight_0, rows_0, place_0
+    weight, rows, place = weight_0, rows_0, tl.cast(place_0, tl.int64)
     first, end = 0, tl.cdiv(rows_0, ROWS)
     if COUNT > 1:
         if tile >= end:
-            weight, rows, place, first = weight_1, rows_1, place_1, end
+            weight, rows, place, first = weight_1, rows_1, tl.cast(place_1, tl.int64), end
         end += tl.cdiv(rows_1, ROWS)
     if COUNT > 2:
         if tile >= end:
-            weight, rows, place, first = weight_2, rows_2, place_2, end
+            weight, rows, place, first = weight_2, rows_2, tl.cast(place_2, tl.int64), end
         end += tl.cdiv(rows_2, ROWS)
     if COUNT > 3:  # noqa: SIM102 (decided when compiling)
         if tile >= end:
-            weight, rows, place, first = weight_3, rows_3, place_3, end
+            weight, rows, place, first = weight_3, rows_3, tl.cast(place_3, tl.int64), end
     r = (tile - first) * ROWS + tl.arange(0, ROWS)
     segment, t = tl.program_id(1), tl.program_id(2)
     i = tl.arange(0, 32)
@@ -132,7 +137,7 @@ def _float_segment(
         at = weight + r.to(tl.int64)[:, None] * cols + column[None, :]
         w = tl.load(at, here[:, None] & (column < cols)[None, :], 0.0).to(tl.float32)
         total = total + halves(w * v[None, :], 5, ROWS)
-    tl.store(partial + place + (segment * n + t) * rows + r, total, here)
+    tl.store(partial + place + (segment * n + t).to(tl.int64) * rows + r, total, here)
 
 
 def segments(

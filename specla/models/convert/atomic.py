@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 from specla.errors import OptionError
 from specla.models.gguf.text import shown_path
+from specla.regular_file import may_be_replaced
 
 
 @contextlib.contextmanager
@@ -18,10 +19,14 @@ def replacing(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
     """A new file beside `path` that takes its place when the block ends without an error.
 
     Yields (file, its present path). On an error the new file is deleted; after a kill it stays
-    behind as `.NAME.XXXXXXXX.part`. Raises OptionError, one line, when the folder can't take it.
+    behind as `.NAME.XXXXXXXX.part`. Raises OptionError, one line, when the folder can't take it, or
+    when `path` is a folder, a device, a pipe or a link.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
+        # renaming over a device would take it from everybody
+        if not may_be_replaced(path):
+            raise OptionError(f"{shown_path(path)}: is no regular file; name another output")
         file = open(temporary, "xb")  # noqa: SIM115 (closed below, before the rename)
         try:
             with file:
