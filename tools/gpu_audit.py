@@ -8,7 +8,9 @@ Needs the extra ``triton``. The rules are in tests/ptx/rules.py.
 
 from __future__ import annotations
 
+import argparse
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -16,16 +18,26 @@ PAGE = ROOT / "docs" / "gpu-code.md"
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description="Check the GPU code of all kernels, without a GPU.")
+    parser.add_argument("--write", action="store_true", help="Put the table into docs/gpu-code.md.")
+    write = parser.parse_args().write
+    for package in ("torch", "triton"):
+        if find_spec(package) is None:
+            parser.error(f"{package} is not installed; see docs/gpu.md")
     sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
     from ptx.audit import audit, default_launches, page_with, table
+    from ptx.compile import TARGETS
 
-    findings = []
-    for one in audit(default_launches()):
+    findings, launches = [], default_launches()
+    for one in audit(launches):
         findings.append(one)
+        if sys.stderr.isatty():
+            done, of = len(findings), len(launches) * len(TARGETS)
+            print(f"\r{done}/{of}", end="\r", file=sys.stderr, flush=True)
         for problem in one.problems:
             print(f"{one.kernel} ({one.constants}) {one.target}: {problem}", file=sys.stderr)
     print(table(findings))
-    if "--write" in sys.argv[1:]:
+    if write:
         PAGE.write_text(page_with(PAGE.read_text(encoding="utf-8"), findings), encoding="utf-8")
     return 1 if any(one.problems for one in findings) else 0
 

@@ -84,7 +84,7 @@ def cpu_quota() -> int | None:
 _REFUSALS = {
     "threads": "computes on one thread; leave threads out or choose another backend",
     "level": "has no CPU levels; leave level out or choose another backend",
-    "device": "takes no device; leave device out or choose one that does, as triton",
+    "device": "takes no device; leave device out or choose a GPU backend: --backend triton",
 }
 """Options that a backend's constructor may take, and what is said where it doesn't."""
 
