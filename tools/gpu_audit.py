@@ -18,7 +18,9 @@ PAGE = ROOT / "docs" / "gpu-code.md"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Check the GPU code of all kernels, without a GPU.")
+    parser = argparse.ArgumentParser(
+        description="Check the GPU code of all kernels, without a GPU."
+    )
     parser.add_argument("--write", action="store_true", help="Put the table into docs/gpu-code.md.")
     write = parser.parse_args().write
     for package in ("torch", "triton"):

@@ -59,22 +59,13 @@ def _device(name: str) -> dict[str, Any]:
 
     if not name.startswith("cuda"):
         return {"name": "none: Triton's interpreter"}
-    found = torch.cuda.get_device_properties(name)
+    from specla.backends.triton.gpus import gpu
+
     return {
-        "name": found.name,
-        "architecture": getattr(found, "gcnArchName", f"sm_{found.major}{found.minor}"),
-        "memory_bytes": found.total_memory,
+        **gpu(torch.device(name).index).facts(),
         "cache_bytes": cache_bytes(name),
-        "multiprocessors": found.multi_processor_count,
-        "driver": _driver(),
-        "runtime": torch.version.cuda or f"HIP {torch.version.hip}",
+        "multiprocessors": torch.cuda.get_device_properties(name).multi_processor_count,
     }
-
-
-def _driver() -> str:
-    """As the vendor's own tool, or the kernel, tells it."""
-    nvidia = _first_word("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
-    return nvidia if nvidia != UNKNOWN else _first_word("cat", "/sys/module/amdgpu/version")
 
 
 def _first_word(*command: str) -> str:

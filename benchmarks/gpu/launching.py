@@ -11,11 +11,12 @@ from typing import Any
 @contextmanager
 def changed(**options: Any) -> Iterator[None]:
     """Compiler options of every launch of the backend, over what it asks for."""
+    from specla.backends.triton.launch import launches_to, on_device
 
     def run(kernel: Any, grid: Any, arguments: Any, asked: dict[str, Any], meta: Any) -> None:
-        kernel[grid](*arguments, **{**asked, **options}, **meta)
+        on_device(kernel, grid, arguments, {**asked, **options}, meta)
 
-    with _runner(run):
+    with launches_to(run):
         yield
 
 
@@ -29,22 +30,13 @@ class Count:
 @contextmanager
 def counted() -> Iterator[Count]:
     """Count the backend's launches; torch's own are not among them."""
+    from specla.backends.triton.launch import launches_to, on_device
+
     count = Count()
 
-    def run(kernel: Any, grid: Any, arguments: Any, options: dict[str, Any], meta: Any) -> None:
+    def run(*launch: Any) -> None:
         count.launches += 1
-        kernel[grid](*arguments, **options, **meta)
+        on_device(*launch)
 
-    with _runner(run):
+    with launches_to(run):
         yield count
-
-
-@contextmanager
-def _runner(run: Any) -> Iterator[None]:
-    from specla.backends.triton import launch
-
-    before, launch.runner = launch.runner, run
-    try:
-        yield
-    finally:
-        launch.runner = before

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -130,3 +132,33 @@ def test_the_host_has_its_own_rules() -> None:
     assert isinstance(backend, Backend)
     assert (backend.memory(), backend.describe(), backend.notes()) == (None, {}, ())
     assert backend.out_of_memory == (MemoryError,)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("Failed to find C compiler.\nPlease specify via CC."),
+        subprocess.CalledProcessError(1, ["gcc", "driver.c"]),
+    ],
+)
+def test_no_c_compiler(error: Exception) -> None:
+    from specla.backends.triton.launch import on_device
+
+    class Kernel:
+        def __getitem__(self, grid: object) -> NoReturn:
+            raise error
+
+    with pytest.raises(OptionError, match="python3-dev") as caught:
+        on_device(Kernel(), (1,), (), {}, {})
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_other_failures_of_a_launch_stay_what_they_are() -> None:
+    from specla.backends.triton.launch import on_device
+
+    class Kernel:
+        def __getitem__(self, grid: object) -> NoReturn:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        on_device(Kernel(), (1,), (), {}, {})

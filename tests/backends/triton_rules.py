@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping
 
 LAUNCHER = "launch"
 """The module that launches kernels."""
-ELEMENTARY = "elementary"
-"""The module that divides and takes square roots."""
 
 DTYPES = {
     *("float16", "float32", "bfloat16", "int1", "int8", "int16", "int32", "int64"),
@@ -22,7 +20,7 @@ ALLOWED = DTYPES | {
     # places and loops
     *("program_id", "num_programs", "arange", "range", "static_range", "cdiv"),
     *("multiple_of", "max_contiguous", "max_constancy", "assume", "static_assert"),
-    *("debug_barrier", "load", "store"),
+    *("debug_barrier", "load", "store", "cast"),
     # shapes
     *("zeros", "full", "reshape", "view", "permute", "trans", "split", "join", "interleave"),
     *("expand_dims", "broadcast_to", "gather"),
@@ -31,8 +29,13 @@ ALLOWED = DTYPES | {
     # exact where a rule below says so
     *("sum", "dot"),
 }
-ROUNDED = {"math.div_rn", "math.sqrt_rn", "div_rn", "sqrt_rn"}
-"""Correctly rounded, for the elementary functions to build on."""
+OWN = {
+    # correctly rounded, for the elementary functions to build on
+    "elementary": {"math", "math.div_rn", "math.sqrt_rn", "div_rn", "sqrt_rn"},
+    # of two values, which have one order
+    "sums": {"reduce"},
+}
+"""What only the module of this name may use."""
 METHODS = {
     *("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sigmoid", "softmax", "cos", "sin", "erf"),
     *("sum", "cumsum", "cumprod", "reduce", "associative_scan", "fma"),
@@ -110,7 +113,7 @@ def _foreign(module: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def _arithmetic(name: str, kernel: ast.FunctionDef) -> Iterator[tuple[int, str]]:
-    elementary = name == ELEMENTARY
+    allowed = ALLOWED | OWN.get(name, set())
     whole = {id(call.func.value) for call in ast.walk(kernel) if _casts_to_integer(call)}
     for node in ast.walk(kernel):
         if isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, ast.Div):
@@ -119,9 +122,8 @@ def _arithmetic(name: str, kernel: ast.FunctionDef) -> Iterator[tuple[int, str]]
             yield node.lineno, "a product of matrices whose sums have no order"
         if isinstance(node, ast.Attribute):
             used = _of_triton(node)
-            if used is not None and used not in ALLOWED | ({"math"} if elementary else set()):
-                if not (elementary and used in ROUNDED):
-                    yield node.lineno, f"not among the exact functions: tl.{used}"
+            if used is not None and used not in allowed:
+                yield node.lineno, f"not among the exact functions: tl.{used}"
             elif used is None and node.attr in METHODS and not _of_triton_module(node):
                 yield node.lineno, f"not among the exact functions: .{node.attr}"
         if isinstance(node, ast.Call):

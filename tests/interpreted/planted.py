@@ -60,8 +60,8 @@ PLANTED = (
     Bug(
         "a sum along the whole axis",
         *("rms_norm", "norms", "Norms"),
-        "return halves(tl.reshape(v * v, [1, 2**LOG]), LOG, 1)",
-        "return tl.zeros([1], tl.float32) + tl.sum(v * v, 0)",
+        "return halves(tl.reshape(total, [1, 2**LOG]), LOG, 1)",
+        "return tl.zeros([1], tl.float32) + tl.sum(total, 0)",
     ),
     Bug(
         "of equal logits the last one",
@@ -71,7 +71,7 @@ PLANTED = (
     ),
     Bug(
         "values are rounded down",
-        *("quantise", "products", "Products"),
+        *("quantise", "quantise", "Quantiser"),
         "whole = ((bounded + 12582912.0) - 12582912.0).to(tl.int32)",
         "whole = bounded.to(tl.int32)",
     ),

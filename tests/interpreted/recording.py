@@ -13,7 +13,17 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from specla.backends.triton import launch
-from specla.backends.triton.graphs import Graph, launches_to
+from specla.backends.triton.graphs import Graph
+from specla.backends.triton.launch import launches_to
+
+
+def nothing(*_: Any) -> None:
+    """A runner that computes nothing."""
+
+
+def fails(*_: Any) -> Any:
+    """Calls, or whatever else, that end in an error."""
+    raise RuntimeError("no result")
 
 
 class RecordingCapture:

@@ -6,7 +6,6 @@ Run with TRITON_INTERPRET=1: python -m pytest -m triton tests/interpreted
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,35 +15,33 @@ from typing import Any
 import numpy as np
 import pytest
 
+from interpreted.needs import MARKS, need_interpreter
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
-pytest.importorskip("torch")
-pytest.importorskip("triton.language")
-if os.environ.get("TRITON_INTERPRET", "0") != "1":
-    pytest.skip("needs TRITON_INTERPRET=1", allow_module_level=True)
+need_interpreter()
 
-import gpu_check
-from gpu import products as products_part
-from gpu import recurrence as recurrence_part
-from gpu.forests import forest
-from gpu.inexact import free_backend, free_module, fused
-from gpu.launching import changed, counted
-from gpu.mixtures import choice_of, mixed, reference_rows, small_matrix
-from gpu.parts import Clock, Findings, Setting
-from gpu.sizes import TINY
-from gpu.snapshot import SnapshotVerify
-from gpu.timing import Timer
-from gpu.verify_inputs import verify_inputs
+import gpu_check  # noqa: E402
+from gpu import products as products_part  # noqa: E402
+from gpu import recurrence as recurrence_part  # noqa: E402
+from gpu.forests import forest  # noqa: E402
+from gpu.inexact import free_backend, free_module, fused  # noqa: E402
+from gpu.launching import changed, counted  # noqa: E402
+from gpu.mixtures import choice_of, mixed, reference_rows, small_matrix  # noqa: E402
+from gpu.parts import Clock, Findings, Setting  # noqa: E402
+from gpu.sizes import TINY  # noqa: E402
+from gpu.snapshot import SnapshotVerify  # noqa: E402
+from gpu.timing import Timer  # noqa: E402
+from gpu.verify_inputs import verify_inputs  # noqa: E402
 
-from specla.backends.numpy.backend import NumpyBackend
-from specla.backends.triton import gdn, launch
-from specla.backends.triton.backend import TritonBackend
+from specla.backends.numpy.backend import NumpyBackend  # noqa: E402
+from specla.backends.triton import gdn, launch  # noqa: E402
+from specla.backends.triton.backend import TritonBackend  # noqa: E402
 
 pytestmark = [
-    pytest.mark.triton,
+    *MARKS,
     # warned of once for each of NumPy's read-only arrays
     pytest.mark.filterwarnings("ignore:The given NumPy array is not writable"),
-    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
 ]
 
 

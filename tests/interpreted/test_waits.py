@@ -14,9 +14,9 @@ need_interpreter()
 import torch  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
 
-from interpreted.recording import RecordingCapture  # noqa: E402
+from interpreted.recording import RecordingCapture, nothing  # noqa: E402
 from specla.backends.triton.backend import TritonBackend  # noqa: E402
-from specla.backends.triton.graphs import launches_to  # noqa: E402
+from specla.backends.triton.launch import launches_to  # noqa: E402
 from specla.backends.triton.staging import Staging  # noqa: E402
 from specla.core.topology import Tree  # noqa: E402
 from specla.fuzz.tiny import tiny_target  # noqa: E402
@@ -62,10 +62,6 @@ class NoKernels(TritonBackend):
 
     def argmax(self, logits: Any, out: Any) -> None:
         out.fill_(5)
-
-
-def nothing(*_: Any) -> None:
-    """Instead of a launch."""
 
 
 @pytest.mark.parametrize("graphs", [True, False])

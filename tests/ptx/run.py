@@ -134,8 +134,5 @@ def emulated(launcher: Any) -> Iterator[None]:
 
     if launch.INTERPRETED:
         raise RuntimeError("compiled code can't be tested with TRITON_INTERPRET=1")
-    before, launch.runner = launch.runner, launcher
-    try:
+    with launch.launches_to(launcher):
         yield
-    finally:
-        launch.runner = before

@@ -58,7 +58,7 @@ def _padding(name: str) -> Any:
     return method
 
 
-NAMES = ("conv_verify", "gdn_verify", "attention", "kv_write", "feature_write")
+NAMES = ("conv_verify", "gdn_verify", "attention", "kv_write", "kv_append", "feature_write")
 for _name in NAMES:
     setattr(_Padding, _name, _padding(_name))
 

@@ -18,6 +18,7 @@ from specla.adapters.base import Needs, TargetInfo, parse_options
 from specla.adapters.ddtree import DdtreeOptions
 from specla.adapters.none import NoneAdapter
 from specla.backends.options import BackendOptions
+from specla.backends.plans import PlanBuffers
 from specla.binding import target_info
 from specla.core.plan import Place, build_plan
 from specla.core.proposal import SequenceView
@@ -146,6 +147,10 @@ class _Counting:
     def empty(self, *arguments: Any, **keywords: Any) -> Any:
         self.allocated += 1
         return self.inner.empty(*arguments, **keywords)
+
+    def plan_buffers(self, context: int) -> PlanBuffers:
+        backend: Any = self
+        return PlanBuffers(backend)
 
 
 def test_lucebox_a_step_allocates_nothing() -> None:

@@ -36,7 +36,7 @@ def _places(
     logical, inside, row, b, committed, path_start, paths, slots, table, pages_per_slot,
     PAGE: tl.constexpr,
 ):  # fmt: skip
-    """Where the keys of logical positions lie: page * PAGE + offset, int64."""
+    """Where the keys of logical positions lie in a layer: page * PAGE + offset, int64."""
     base = tl.load(committed + b)
     path = paths + tl.load(path_start + row) - base
     beyond = inside & (logical >= base)
@@ -132,6 +132,15 @@ def _combine(
     tl.store(out + (row * heads + head) * dim + i, div(mixed, total), i < dim)
 
 
+@triton.jit
+def own_place(row, sequence, kv_row, slots, table, pages_per_slot, PAGE: tl.constexpr):
+    """Where a row's own key and value go, likewise."""
+    cache_row = tl.load(kv_row + row)
+    slot = tl.load(slots + tl.load(sequence + row))
+    page = tl.load(table + slot * pages_per_slot + cache_row // PAGE)
+    return page.to(tl.int64) * PAGE + cache_row % PAGE
+
+
 @triton.jit(do_not_specialize=["first"])
 def _kv_write(
     k, v, keys, values, sequence, kv_row, slots, table, counts, pages_per_slot, first, width,
@@ -140,10 +149,8 @@ def _kv_write(
     row, i = tl.program_id(0), tl.arange(0, SIZE)
     if row >= tl.load(counts):
         return
-    cache_row = tl.load(kv_row + row)
-    slot = tl.load(slots + tl.load(sequence + row))
-    page = tl.load(table + slot * pages_per_slot + cache_row // PAGE)
-    at = (first + page.to(tl.int64) * PAGE + cache_row % PAGE) * width + i
+    place = first + own_place(row, sequence, kv_row, slots, table, pages_per_slot, PAGE)
+    at = place * width + i
     # stores round to the cache's type, ties to even
     tl.store(
         keys + at, tl.load(k + row * width + i, i < width).to(keys.dtype.element_ty), i < width

@@ -11,7 +11,7 @@ import triton.language as tl
 from specla.backends.compositions import Operand
 from specla.backends.triton.elementary import silu
 from specla.backends.triton.launch import launch
-from specla.backends.triton.quantise import store_blocks
+from specla.backends.triton.quantise import arrays_of, forms_of, store_blocks
 
 SIZE = 256
 """Sums that a program makes."""
@@ -96,9 +96,8 @@ def add_to(partial: Any, out: Any) -> None:
 
 def swiglu(partial: Any, out: Operand) -> None:
     """out = silu(gate) * up of the sums of both."""
-    q, (n, cols) = out.quantised, out.floats.shape
+    n, cols = out.floats.shape
     blocks = triton.cdiv(cols, 32)
-    room = (out.floats,) * 3 if q is None else (q.values, q.scale, q.sums)
-    arguments = (partial, out.floats, *room, n, cols, blocks)
-    grid, meta = (n, triton.cdiv(blocks, MANY)), {"FLOATS": out.exact, "BLOCKS": q is not None}
-    launch(_swiglu_segments, grid, *arguments, MANY=MANY, **meta)
+    grid = (n, triton.cdiv(blocks, MANY))
+    arguments = (partial, *arrays_of(out), n, cols, blocks)
+    launch(_swiglu_segments, grid, *arguments, MANY=MANY, **forms_of(out))

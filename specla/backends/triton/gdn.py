@@ -46,6 +46,21 @@ def _folded(
     return s
 
 
+@triton.jit
+def _moved_on(
+    s, k, v, decay, beta, row, head, key_head, value_heads, key_heads, v_row, v_head, ik, iv,
+    K: tl.constexpr, V: tl.constexpr, LOG: tl.constexpr, BV: tl.constexpr, FULL: tl.constexpr,
+):  # fmt: skip
+    """S after a row, and the row's factors: k, d and the decay."""
+    kt = tl.load(k + (row * key_heads + key_head) * K + ik, ik < K, 0.0)
+    vt = tl.load(v + row * v_row + head * v_head + iv, iv < V, 0.0)
+    g = tl.load(decay + row * value_heads + head)
+    rate = tl.load(beta + row * value_heads + head)
+    s = s * g
+    d = rate * (vt - _tree(s * kt[:, None], ik < K, LOG, BV, FULL))
+    return s + kt[:, None] * d[None, :], kt, d, g
+
+
 @triton.jit(do_not_specialize=["layer"])
 def _walk(
     q, k, v, decay, beta, state, key_bank, delta_bank, decay_bank, out,
@@ -88,14 +103,11 @@ def _walk(
     path = paths + tl.load(path_start + top)
     for i in range(own + stop - start):
         row = first_row + tl.load(path + i) - base
-        kt = tl.load(k + (row * key_heads + key_head) * K + ik, ik < K, 0.0)
         qt = tl.load(q + (row * key_heads + key_head) * K + ik, ik < K, 0.0)
-        vt = tl.load(v + row * v_row + head * v_head + iv, iv < V, 0.0)
-        g = tl.load(decay + row * value_heads + head)
-        rate = tl.load(beta + row * value_heads + head)
-        s = s * g
-        d = rate * (vt - _tree(s * kt[:, None], ik < K, LOG, BV, FULL))
-        s = s + kt[:, None] * d[None, :]
+        s, kt, d, g = _moved_on(
+            s, k, v, decay, beta, row, head, key_head, value_heads, key_heads, v_row, v_head,
+            ik, iv, K, V, LOG, BV, FULL,
+        )  # fmt: skip
         if i >= own:
             o = _tree(s * qt[:, None], ik < K, LOG, BV, FULL)
             tl.store(out + (row * value_heads + head) * V + iv, o, iv < V)
@@ -121,14 +133,11 @@ def _absorb(
     here = (ik < K)[:, None] & (iv < V)[None, :]
     s = tl.load(at, here, 0.0)
     for row in range(tl.load(row_offset + b), tl.load(row_offset + b + 1)):
-        kt = tl.load(k + (row * key_heads + key_head) * K + ik, ik < K, 0.0)
         qt = tl.load(q + (row * key_heads + key_head) * K + ik, ik < K, 0.0)
-        vt = tl.load(v + row * v_row + head * v_head + iv, iv < V, 0.0)
-        g = tl.load(decay + row * value_heads + head)
-        rate = tl.load(beta + row * value_heads + head)
-        s = s * g
-        d = rate * (vt - _tree(s * kt[:, None], ik < K, LOG, BV, FULL))
-        s = s + kt[:, None] * d[None, :]
+        s, _, _, _ = _moved_on(
+            s, k, v, decay, beta, row, head, key_head, value_heads, key_heads, v_row, v_head,
+            ik, iv, K, V, LOG, BV, FULL,
+        )  # fmt: skip
         o = _tree(s * qt[:, None], ik < K, LOG, BV, FULL)
         tl.store(out + (row * value_heads + head) * V + iv, o, iv < V)
     tl.store(at, s, here)

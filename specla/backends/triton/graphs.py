@@ -13,8 +13,7 @@ computes nothing, then launched, like all later ones.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
@@ -22,6 +21,7 @@ import torch
 
 from specla.backends.steps import StepRunner
 from specla.backends.triton import launch
+from specla.backends.triton.launch import launches_to
 from specla.core.lifecycle import Progress
 from specla.core.plan import CommitPlan, StepPlan
 from specla.errors import SpeclaError
@@ -112,17 +112,6 @@ class GraphSteps(StepRunner):
             with launches_to(launch.compile_only):
                 calls()
             self._compiled.add(key)
-
-
-@contextmanager
-def launches_to(runner: launch.Runner) -> Iterator[None]:
-    """``runner`` takes all launches."""
-    before = launch.runner
-    try:
-        launch.runner = runner
-        yield
-    finally:
-        launch.runner = before
 
 
 def _layout(plan: StepPlan | CommitPlan) -> tuple[Hashable, ...]:

@@ -10,6 +10,7 @@ import triton.language as tl
 from specla.backends.base import RotaryTable
 from specla.backends.compositions import Compositions
 from specla.backends.pools import KvPool
+from specla.backends.triton.attention import own_place
 from specla.backends.triton.elementwise import gdn_gate
 from specla.backends.triton.launch import launch
 from specla.backends.triton.norms import chunks, l2_normed, rms_factor
@@ -84,10 +85,7 @@ def _kv_append(
         k + row * row_stride + head * head_stride, weight, cos, sin, tl.load(position + row),
         dim, half, eps, CHUNKS, LOG, SIZE,
     )  # fmt: skip
-    cache_row = tl.load(kv_row + row)
-    slot = tl.load(slots + tl.load(sequence + row))
-    page = tl.load(table + slot * pages_per_slot + cache_row // PAGE)
-    place = start + page.to(tl.int64) * PAGE + cache_row % PAGE
+    place = start + own_place(row, sequence, kv_row, slots, table, pages_per_slot, PAGE)
     at = (place * heads + head) * dim + i
     # stores round to the cache's type, ties to even
     tl.store(keys + at, y.to(keys.dtype.element_ty), i < dim)

@@ -7,15 +7,18 @@ kernel; one that is launched in another way is found by tests/backends/test_trit
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+from specla.errors import OptionError
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "on", "yes", "y")
 """Whether kernels run in Triton's interpreter, on the host. Fixed when Triton is imported."""
 
 EXACT: dict[str, Any] = {"enable_fp_fusion": False}
 """Options of every compilation."""
-
 
 Runner = Callable[[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any], dict[str, Any]], None]
 
@@ -36,6 +39,17 @@ def launch(
     (runner or on_device)(kernel, grid, arguments, {"num_warps": warps, **EXACT}, meta)
 
 
+@contextmanager
+def launches_to(taker: Runner) -> Iterator[None]:
+    """``taker`` takes all launches."""
+    global runner
+    before, runner = runner, taker
+    try:
+        yield
+    finally:
+        runner = before
+
+
 def on_device(
     kernel: Any,
     grid: tuple[int, ...],
@@ -44,7 +58,17 @@ def on_device(
     meta: dict[str, Any],
 ) -> None:
     """A runner: hands the launch to Triton."""
-    kernel[grid](*arguments, **options, **meta)
+    try:
+        kernel[grid](*arguments, **options, **meta)
+    except (RuntimeError, subprocess.CalledProcessError) as error:
+        # Triton builds a module of its own when it first runs
+        if "C compiler" in str(error) or isinstance(error, subprocess.CalledProcessError):
+            raise OptionError(
+                f"backend 'triton' can't be used: Triton failed to build a small C module "
+                f"({' '.join(str(error).split())}); install gcc and Python's headers "
+                f"(python3-dev), or name a compiler in CC"
+            ) from error
+        raise
 
 
 def compile_only(

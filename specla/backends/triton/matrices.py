@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+import torch
 import triton
 import triton.language as tl
 
@@ -20,7 +21,7 @@ from specla.errors import UnsupportedModelError
 
 MOST_QUANTS = 2**31
 """Kernels find a quant of a matrix by an int32."""
-FLOAT_KINDS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+HALVES = {"F16": torch.float16, "BF16": torch.bfloat16}
 
 
 @triton.jit
@@ -45,12 +46,8 @@ def _embed_quants(
     y = d * quants
     if MINIMA:
         least = tl.load(minimum + line, here, 0).to(tl.float32)
-        y = (
-            y
-            - (tl.load(minimum_scale + j // RUN * rows + token, here, 0.0).to(tl.float32) * least)[
-                :, None
-            ]
-        )
+        m = tl.load(minimum_scale + j // RUN * rows + token, here, 0.0).to(tl.float32) * least
+        y = y - m[:, None]
     tl.store(out + n * cols + j[:, None] * 32 + i[None, :], y, here[:, None])
 
 
@@ -89,16 +86,11 @@ class Matrices(TorchArrays):
 
     def _floats(self, source: WeightSource) -> Any:
         """F16 and BF16 stay as small as they are: kernels widen them exactly."""
-        import torch
-
-        kind = FLOAT_KINDS.get(source.kind, "float32")
-        if kind == "bfloat16":
-            raw = np.ascontiguousarray(source.data).view(np.int16)
-            return self.upload(raw).view(torch.bfloat16).view(source.rows, source.cols)
-        if kind == "float16":
-            raw = np.ascontiguousarray(source.data).view(np.float16)
-            return self.upload(raw).view(source.rows, source.cols)
-        return self.upload(blocks.dequantise(source.kind, source.data, source.cols))
+        dtype = HALVES.get(source.kind)
+        if dtype is None:
+            return self.upload(blocks.dequantise(source.kind, source.data, source.cols))
+        raw = np.ascontiguousarray(source.data).view(np.int16)
+        return self.upload(raw).view(dtype).view(source.rows, source.cols)
 
     def embed(self, tokens: Any, weight: Weight, out: Any) -> None:
         n, cols = out.shape

@@ -14,7 +14,7 @@ import triton.language as tl
 from specla.backends.compositions import Compositions, Operand
 from specla.backends.triton.elementary import div, rsqrt, silu
 from specla.backends.triton.launch import launch
-from specla.backends.triton.quantise import store_blocks
+from specla.backends.triton.quantise import arrays_of, forms_of, store_blocks
 from specla.backends.triton.sums import halves
 
 LOG_CHUNK = 10
@@ -150,17 +150,14 @@ class Norms(Compositions):
     """These kernels as methods of the protocol."""
 
     def rms_norm(self, x: Any, weight: Any, eps: float, out: Any) -> None:
-        dim = x.shape[-1]
-        arguments = (x, weight, out, *(out,) * 3, 0, *_rows(x), dim, eps)
-        _each_row(_rms_norm, x, *arguments, FLOATS=True, BLOCKS=False)
+        self.rms_norm_operand(x, weight, eps, Operand(out, None, exact=True))
 
     def rms_norm_operand(self, x: Any, weight: Any, eps: float, out: Operand) -> None:
         arguments = (x, weight, *_results(out), *_rows(x), x.shape[-1], eps)
-        _each_row(_rms_norm, x, *arguments, **_forms(out))
+        _each_row(_rms_norm, x, *arguments, **forms_of(out))
 
     def gated_rms_norm(self, x: Any, gate: Any, weight: Any, eps: float, out: Any) -> None:
-        arguments = (x, gate, weight, out, *(out,) * 3, 0, x.shape[1], x.shape[2], eps)
-        _each_row(_gated_rms_norm, x, *arguments, FLOATS=True, BLOCKS=False)
+        self.gated_rms_norm_operand(x, gate, weight, eps, Operand(out, None, exact=True))
 
     def gated_rms_norm_operand(
         self, x: Any, gate: Any, weight: Any, eps: float, out: Operand
@@ -171,7 +168,7 @@ class Norms(Compositions):
             super().gated_rms_norm_operand(x, gate, weight, eps, out)
             return
         arguments = (x, gate, weight, *_results(out), heads, dim, eps)
-        _each_row(_gated_rms_norm, x, *arguments, **_forms(out))
+        _each_row(_gated_rms_norm, x, *arguments, **forms_of(out))
 
     def l2_norm(self, x: Any, eps: float, scale: float, out: Any) -> None:
         arguments = (x, out, *_rows(x), x.shape[-1], eps, scale)
@@ -190,15 +187,9 @@ def chunks(dim: int) -> dict[str, int]:
     return {"LOG": size, "CHUNKS": 2 ** (log - size), "warps": 1 if log <= 9 else 8}
 
 
-def _forms(out: Operand) -> dict[str, bool]:
-    return {"FLOATS": out.exact, "BLOCKS": out.quantised is not None}
-
-
 def _results(out: Operand) -> tuple[Any, ...]:
-    q = out.quantised
-    if q is None:
-        return (out.floats, *(out.floats,) * 3, 0)
-    return out.floats, q.values, q.scale, q.sums, q.scale.shape[1]
+    """Where a row's results go, and how many blocks it has."""
+    return (*arrays_of(out), 0 if out.quantised is None else out.quantised.scale.shape[1])
 
 
 def _rows(x: Any) -> tuple[int, int, int]:

@@ -61,6 +61,17 @@ def _sigmoid_gate_blocks(
     store_blocks(v, row, j, values, scales, sums, blocks, MANY)
 
 
+def arrays_of(out: Operand) -> tuple[Any, ...]:
+    """floats, values, scales, sums; what a launch has no use for must still be there."""
+    q = out.quantised
+    return (out.floats,) * 4 if q is None else (out.floats, q.values, q.scale, q.sums)
+
+
+def forms_of(out: Operand) -> dict[str, bool]:
+    """Constants of a kernel that writes an operand."""
+    return {"FLOATS": out.exact, "BLOCKS": out.quantised is not None}
+
+
 class Quantiser(Compositions):
     """These kernels as methods of the protocol."""
 
@@ -74,11 +85,9 @@ class Quantiser(Compositions):
         if out.quantised is None:
             super().sigmoid_gate_operand(x, gate, out)
             return
-        q, (n, cols) = out.quantised, out.floats.shape
-        count = q.scale.shape[1]
-        arguments = (
-            *(x, gate, out.floats, q.values, q.scale, q.sums, gate.stride(0), gate.stride(1)),
-            *(x.shape[2], cols, count),
-        )
+        n, cols = out.floats.shape
+        count = out.quantised.scale.shape[1]
+        strides = gate.stride(0), gate.stride(1)
+        arguments = (x, gate, *arrays_of(out), *strides, x.shape[2], cols, count)
         grid = (n, triton.cdiv(count, MANY))
         launch(_sigmoid_gate_blocks, grid, *arguments, MANY=MANY, FLOATS=out.exact)

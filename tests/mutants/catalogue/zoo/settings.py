@@ -129,7 +129,7 @@ MUTANTS = (
         "lucebox",
         "configuration::test_lucebox_a_step_allocates_nothing",
         change(
-            "models.store",
+            "backends.plans",
             "        if buffer is None or buffer.shape[0] < len(host):",
             "        if True:",
         ),

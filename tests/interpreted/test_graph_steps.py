@@ -1,0 +1,186 @@
+"""The runner that makes graphs of steps, without kernels, and torch's own graphs, without a GPU."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from functools import partial
+from typing import Any, ClassVar
+
+import pytest
+
+from interpreted.needs import MARKS, need_interpreter
+
+need_interpreter()
+
+import torch  # noqa: E402
+from support.plans import step_plan  # noqa: E402
+
+from interpreted.recording import RecordingCapture, fails, nothing  # noqa: E402
+from specla.backends.plans import PlanBuffers  # noqa: E402
+from specla.backends.triton import graphs  # noqa: E402
+from specla.backends.triton import launch as launches  # noqa: E402
+from specla.backends.triton.backend import TritonBackend  # noqa: E402
+from specla.backends.triton.graphs import GraphSteps, TorchCapture  # noqa: E402
+from specla.backends.triton.launch import launch, launches_to  # noqa: E402
+from specla.core.lifecycle import Progress  # noqa: E402
+from specla.core.plan import StepPlan  # noqa: E402
+from specla.core.topology import Forest, Tree  # noqa: E402
+from specla.errors import OptionError, SpeclaError  # noqa: E402
+
+pytestmark = MARKS
+
+
+class Calls:
+    """A step of two launches; how often Python made them."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.capture = RecordingCapture(nothing)
+        self.steps = GraphSteps(self.capture)
+
+    def __call__(self) -> int:
+        self.made += 1
+        for _ in range(2):
+            launch(None, (1,))
+        return self.made
+
+    def run(self, plan: StepPlan) -> Any:
+        with launches_to(nothing):
+            return self.steps.run("key", plan, self)
+
+
+def buffers() -> PlanBuffers:
+    """For padded plans."""
+    return TritonBackend(graphs=True, capture=RecordingCapture()).plan_buffers(9)
+
+
+def chain(n: int) -> StepPlan:
+    return step_plan(Forest((Tree.chain(range(n)),)))
+
+
+def test_called_then_captured_then_only_launched() -> None:
+    calls, plan = Calls(), buffers().upload(chain(1))
+    assert [calls.run(plan) for _ in range(4)] == [1, 2, 2, 2]
+    assert (calls.made, calls.capture.graphs, calls.capture.launches) == (2, 1, 6)
+    assert calls.steps.progress is Progress.DONE
+    calls.steps.forget()
+    assert calls.steps.progress is Progress.UNTOUCHED
+
+
+def test_what_a_graph_knows_of_its_plan() -> None:
+    """Where it lies, its sizes: none of that may differ."""
+    calls, mine, other = Calls(), buffers(), buffers()
+    for n in (5, 6, 5):
+        calls.run(mine.upload(chain(n)))
+    assert calls.made == 2
+    calls.run(other.upload(chain(5)))
+    assert calls.made == 3
+    calls.run(other.upload(step_plan(Forest((Tree.lone(1), Tree.chain(range(4)))))))
+    assert calls.made == 4
+
+
+def test_old_graphs_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "KEPT", 2)
+    calls = Calls()
+    one, two, three = (buffers().upload(chain(1)) for _ in range(3))
+    for plan in (one, two, one, one, three):
+        calls.run(plan)
+    # two's is gone, one's graph is still there
+    made = calls.made
+    calls.run(one)
+    assert calls.made == made
+    calls.run(two)
+    assert (calls.made, len(calls.steps._graphs)) == (made + 1, 2)
+
+
+def test_preparing_launches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[Any] = []
+    monkeypatch.setattr(graphs.launch, "compile_only", lambda *a: compiled.append(a))
+    calls, plan = Calls(), buffers().upload(chain(1))
+    for _ in range(2):
+        calls.steps.prepare("key", plan, calls)
+    assert (len(compiled), calls.made, calls.capture.launches) == (2, 1, 0)
+    assert calls.steps.progress is Progress.UNTOUCHED
+    assert calls.run(plan) == 2
+
+
+def test_graphs_need_a_gpu() -> None:
+    with pytest.raises(OptionError, match="graphs on cpu"):
+        TritonBackend(graphs=True)
+
+
+def test_a_device_that_failed_has_not_done_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All was launched, but then it turns out that something went wrong on the device."""
+    calls, plan = Calls(), buffers().upload(chain(1))
+    for _ in range(2):
+        calls.run(plan)
+
+    def wait() -> None:
+        raise RuntimeError("illegal address")
+
+    monkeypatch.setattr(calls.capture, "wait", wait)
+    assert calls.steps.progress is Progress.PARTIAL
+
+
+# -- torch's own graphs, without a GPU -------------------------------------------------------------
+
+
+class FakeGraph:
+    """A torch.cuda.CUDAGraph that notes what happens to it."""
+
+    log: ClassVar[list[str]] = []
+
+    def capture_begin(self, **_: Any) -> None:
+        self.log.append("begin")
+
+    def capture_end(self) -> None:
+        self.log.append("end")
+
+    def replay(self) -> None:
+        self.log.append("replay")
+
+
+@pytest.fixture
+def torch_capture(monkeypatch: pytest.MonkeyPatch) -> TorchCapture:
+    monkeypatch.setattr(FakeGraph, "log", [])
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    return TorchCapture(torch.device("cpu"))
+
+
+def test_torch_captures_launches_and_keeps_their_memory(
+    torch_capture: TorchCapture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = FakeGraph.log
+    monkeypatch.setattr(graphs.launch, "on_device", lambda *launch: log.append("launch"))
+    x = torch.zeros(8)
+
+    def calls(x: Any) -> int:
+        launch(None, (1,), x[2:4], 7)
+        return 3
+
+    graph = torch_capture.record(partial(calls, x))
+    assert (log, graph.result) == (["begin", "launch", "end"], 3)
+    # a view of it: the memory is alive
+    assert [tensor.untyped_storage().data_ptr() for tensor in graph.memory] == [
+        x.untyped_storage().data_ptr()
+    ]
+    graph.replay()
+    assert log[-1] == "replay"
+
+
+def test_a_capture_thatfails_is_ended_and_says_what_to_do(torch_capture: TorchCapture) -> None:
+    with pytest.raises(SpeclaError, match=r"no result.*SPECLA_TRITON_GRAPHS=0"):
+        torch_capture.record(fails)
+    assert FakeGraph.log == ["begin", "end"]
+    before = launches.runner
+    with pytest.raises(KeyboardInterrupt):
+        torch_capture.record(_interrupted)
+    assert launches.runner is before and FakeGraph.log[-1] == "end"
+
+
+def _interrupted() -> Any:
+    raise KeyboardInterrupt
