@@ -184,3 +184,10 @@ def test_a_capture_thatfails_is_ended_and_says_what_to_do(torch_capture: TorchCa
 
 def _interrupted() -> Any:
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("value", ["x", "false", "2"])
+def test_graphs_are_wanted_or_not(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECLA_TRITON_GRAPHS", value)
+    with pytest.raises(OptionError, match=f"SPECLA_TRITON_GRAPHS is '{value}'; it must be 0 or 1"):
+        TritonBackend()

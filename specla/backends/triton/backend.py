@@ -69,7 +69,7 @@ class TritonBackend(
         self._staging = Staging(self.device)
         on_gpu = self.device.type == "cuda" and not INTERPRETED
         if graphs is None:
-            graphs = on_gpu and os.environ.get("SPECLA_TRITON_GRAPHS", "1") != "0"
+            graphs = _graphs_wanted() and on_gpu
         if graphs and capture is None:
             if not on_gpu:
                 raise OptionError(f"graphs on {self.device}: only a GPU has them; leave them off")
@@ -84,3 +84,11 @@ class TritonBackend(
 
     def padded_rows(self, n: int) -> int:
         return n if self._capture is None else padded_rows(n)
+
+
+def _graphs_wanted() -> bool:
+    """What SPECLA_TRITON_GRAPHS says; yes where it says nothing."""
+    value = os.environ.get("SPECLA_TRITON_GRAPHS") or "1"
+    if value not in ("0", "1"):
+        raise OptionError(f"SPECLA_TRITON_GRAPHS is {value!r}; it must be 0 or 1")
+    return value == "1"
