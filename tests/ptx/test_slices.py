@@ -1,4 +1,4 @@
-"""Attention of many rows is cut into slices; no bit depends on where."""
+"""Attention and products of many rows are cut into slices; no bit depends on where."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ptx.cases import Recorder, triton_backend  # noqa: E402
 from ptx.run import EmulatedLauncher, emulated  # noqa: E402
 from specla.backends.numpy.backend import NumpyBackend  # noqa: E402
 from specla.backends.pools import KvShape  # noqa: E402
-from specla.backends.triton import attention  # noqa: E402
+from specla.backends.triton import attention, products  # noqa: E402
 from specla.backends.triton.backend import TritonBackend  # noqa: E402
 from specla.core.plan import Place, build_plan, map_arrays  # noqa: E402
 from specla.core.topology import Forest, Tree  # noqa: E402
@@ -34,6 +34,20 @@ def test_slices_keep_every_bit(budget: int, monkeypatch: pytest.MonkeyPatch) -> 
     with emulated(launcher):
         compare("attention", kernel_cases.cases["attention"], triton_backend(), NumpyBackend(), 3)
     assert len(launcher.launched) > 3 * 3
+
+
+PRODUCTS = ("linear_quantised", "linear_float", "linear_group", "linear_add", "linear_swiglu")
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_slices_of_products_keep_every_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row at a time; the kit's cases have several."""
+    whole, sliced = EmulatedLauncher(), EmulatedLauncher()
+    for launcher in (whole, sliced):
+        with emulated(launcher):
+            compare(name, kernel_cases.cases[name], triton_backend(), NumpyBackend(), 5)
+        monkeypatch.setattr(products, "SCRATCH_BYTES", 1)
+    assert len(sliced.launched) > len(whole.launched)
 
 
 def test_scratch_is_bounded() -> None:
