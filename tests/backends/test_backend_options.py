@@ -103,7 +103,7 @@ def test_a_backend_without_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECLA_DEVICE", "cuda:0")
     assert create_backend("numpy").name == "numpy", "the environment is for those that can"
     for name in ("auto", "numba", "numpy"):
-        with pytest.raises(OptionError, match="takes no device; leave device out or choose one"):
+        with pytest.raises(OptionError, match="takes no device; leave device out or choose a GPU"):
             create_backend(name, device="cuda:0")
 
 
