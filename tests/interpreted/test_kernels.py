@@ -42,6 +42,12 @@ def test_every_kernel_has_the_reference_bytes(name: str) -> None:
     drawn()
 
 
+def test_small_bfloat16_is_widened_exactly() -> None:
+    """The interpreter's own conversion took subnormals for something else."""
+    case = kernel_cases.cases["embed"]
+    compare_one("embed", case, TRITON, NUMPY, 1_165_185_863, "tiny")
+
+
 @pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_found(bug: Bug, tmp_path: Path) -> None:
     case = kernel_cases.cases[bug.kernel]

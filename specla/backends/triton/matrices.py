@@ -15,13 +15,13 @@ from specla.backends.base import Weight
 from specla.backends.triton.arrays import TorchArrays
 from specla.backends.triton.launch import launch
 from specla.backends.triton.packing import BLOCK, LAYOUTS, Packed, pack
-from specla.backends.triton.quants import block_quants
+from specla.backends.triton.quants import block_quants, widened
 from specla.backends.weights import WeightSource
 from specla.errors import UnsupportedModelError
 
 MOST_QUANTS = 2**31
 """Kernels find a quant of a matrix by an int32."""
-HALVES = {"F16": torch.float16, "BF16": torch.bfloat16}
+HALVES = {"F16": torch.float16, "BF16": torch.int16}
 
 
 @triton.jit
@@ -55,13 +55,13 @@ def _embed_quants(
 def _embed_floats(tokens, weight, out, cols, BLOCK: tl.constexpr):
     n, i = tl.program_id(0), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     token = tl.load(tokens + n).to(tl.int64)
-    value = tl.load(weight + token * cols + i, i < cols, 0.0).to(tl.float32)
-    tl.store(out + n * cols + i, value, i < cols)
+    value = tl.load(weight + token * cols + i, i < cols, 0)
+    tl.store(out + n * cols + i, widened(value), i < cols)
 
 
 @dataclass(frozen=True)
 class FloatMatrix:
-    """values: [rows, cols] in float32, float16 or bfloat16."""
+    """values: [rows, cols] in float32, float16, or the bits of bfloat16 as int16."""
 
     values: Any
 

@@ -28,3 +28,15 @@ def block_quants(
         odd |= ((word >> (4 * (i % 8) + 2)[None, :]) & 3) << 4
     quants = tl.reshape(tl.join(even, odd), [ROWS, 32])
     return (quants - OFFSET).to(tl.int8)
+
+
+@triton.jit
+def widened(x):
+    """Float weights as float32, exactly: float32, float16, or the bits of bfloat16 as int16.
+
+    Bits rather than the type: Triton's interpreter widens small bfloat16 wrongly.
+    """
+    if x.dtype == tl.int16:
+        return (x.to(tl.int32) << 16).to(tl.float32, bitcast=True)
+    else:
+        return x.to(tl.float32)

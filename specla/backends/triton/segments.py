@@ -18,7 +18,7 @@ from specla.backends.base import QuantisedRows, Weight
 from specla.backends.triton.launch import INTERPRETED, launch
 from specla.backends.triton.matrices import layout_of
 from specla.backends.triton.packing import BLOCK
-from specla.backends.triton.quants import block_quants
+from specla.backends.triton.quants import block_quants, widened
 from specla.backends.triton.scratch import Scratch
 from specla.backends.triton.sums import halves
 
@@ -135,7 +135,7 @@ def _float_segment(
         column = block * 32 + i
         v = tl.load(x + t * cols + column, column < cols, 0.0)
         at = weight + r.to(tl.int64)[:, None] * cols + column[None, :]
-        w = tl.load(at, here[:, None] & (column < cols)[None, :], 0.0).to(tl.float32)
+        w = widened(tl.load(at, here[:, None] & (column < cols)[None, :], 0))
         total = total + halves(w * v[None, :], 5, ROWS)
     tl.store(partial + place + (segment * n + t).to(tl.int64) * rows + r, total, here)
 
