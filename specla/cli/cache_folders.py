@@ -7,13 +7,6 @@ from pathlib import Path
 from typing import Any
 
 
-def triton_folder() -> Path:
-    """Where Triton keeps what it compiled, by its environment variables."""
-    if given := os.environ.get("TRITON_CACHE_DIR"):
-        return Path(given)
-    return Path(os.environ.get("TRITON_HOME") or os.path.expanduser("~")) / ".triton" / "cache"
-
-
 def numba_folders() -> list[Path]:
     """Where the Numba backend looks for code, first choice first. Imports Numba."""
     from specla.backends.numba.code_cache import folders

@@ -113,7 +113,8 @@ def _gpus(found: dict[str, Package]) -> dict[str, Any]:
 
 
 def _caches(found: dict[str, Package]) -> list[dict[str, Any]]:
-    from specla.cli.cache_folders import described, numba_folders, triton_folder
+    from specla.backends.triton.code_folder import code_folder
+    from specla.cli.cache_folders import described, numba_folders
 
     folders: list[Path] = []
     if usable(found["numba"]) and _in_the_way("numba", found) is None:
@@ -122,5 +123,5 @@ def _caches(found: dict[str, Package]) -> list[dict[str, Any]]:
             folders = numba_folders()
     return [
         *(described("numba", path) for path in folders),
-        described("triton", triton_folder()),
+        described("triton", code_folder()),
     ]

@@ -32,11 +32,14 @@ def check_memory(
     """
     room = backend.memory()
     if room is None:
-        _check_host(model.config, options)
+        _check_host(model.config, options, backend)
         return
     free, total = room
     weights = kept_bytes(model.weights, backend) + draft_bytes
-    positions, per_node = position_bytes(model.config, options), node_bytes(model.config, options)
+    positions, per_node = (
+        position_bytes(model.config, options),
+        node_bytes(model.config, options, backend),
+    )
     if weights + positions + per_node <= free:
         return
     device = backend.describe()
@@ -52,11 +55,11 @@ def check_memory(
     )
 
 
-def _check_host(config: Qwen35Config, options: TargetOptions) -> None:
+def _check_host(config: Qwen35Config, options: TargetOptions, backend: Backend) -> None:
     total = physical_memory()
     if total is None:
         return
-    positions, per_node = position_bytes(config, options), node_bytes(config, options)
+    positions, per_node = position_bytes(config, options), node_bytes(config, options, backend)
     needed = positions + per_node
     if needed > total:
         raise CapacityError(
@@ -113,16 +116,17 @@ def position_bytes(config: Qwen35Config, options: TargetOptions) -> int:
     return cache.page_bytes * cache.pages + rotary + features
 
 
-def node_bytes(config: Qwen35Config, options: TargetOptions) -> int:
+def node_bytes(config: Qwen35Config, options: TargetOptions, backend: Backend) -> int:
     """Bytes that grow with the tree: state, two factor banks, boundary states, logits."""
     shape = recurrent_shape(config, options)
     nodes = options.slots * options.max_nodes
     one_state = config.n_value_heads * config.key_dim * config.value_dim * _FLOAT
     rows = max(options.chunk, nodes)
+    boundaries = shape.boundaries if backend.keeps_boundaries else 0
     return (
         options.slots * shape.state_bytes
         + 2 * nodes * shape.node_bytes
-        + shape.boundaries * one_state
+        + boundaries * one_state
         + nodes * config.vocab_size * _FLOAT
         + rows * (2 * config.d_ff + 4 * config.d_model + config.conv_channels) * _FLOAT
     )

@@ -19,7 +19,7 @@ KERNELS = (
     *("conv_prefill", "gdn_prefill", "gather", "kv_write", "attention", "kv_move"),
     *("feature_write", "feature_move", "argmax", "top_k", "soft_sums", "block_conv"),
 )
-TRANSFERS = ("upload", "download", "copy", "clear")
+TRANSFERS = ("upload", "download", "download_all", "copy", "clear")
 
 
 @dataclass(frozen=True)

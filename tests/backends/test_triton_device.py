@@ -194,7 +194,26 @@ def test_memory_of_the_device_or_of_the_host(load: Load) -> None:
     assert OutOfMemoryError in loaded.Device.out_of_memory
 
 
-def test_a_strange_version_of_triton_is_noted(load: Load) -> None:
+@pytest.fixture
+def used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with compiled kernels."""
+    (tmp_path / "kernel").touch()
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def test_a_first_run_on_a_gpu_is_announced(load: Load, used: Path) -> None:
+    loaded = load(FakeTorch(nvidia()))
+    (used / "kernel").unlink()
+    for _ in range(2):
+        (line,) = on_device(loaded, Device("cuda:0")).notes()
+        assert line.startswith("Triton compiles kernels") and f"{used}, which is empty" in line
+        assert on_device(loaded, Device("cpu")).notes() == (), "nothing is compiled here"
+        if used.exists():
+            used.rmdir()
+
+
+def test_a_strange_version_of_triton_is_noted(load: Load, used: Path) -> None:
     loaded = load(FakeTorch(nvidia()))
     made = on_device(loaded, Device("cuda:0"))
     assert made.notes() == ()

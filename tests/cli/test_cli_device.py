@@ -15,8 +15,10 @@ from cli.fake_gpu import WORDS, GpuBackend
 from cli.test_cli_bad_input import assert_refused
 
 from specla.backends import backends, create_backend
-from specla.cli.memory import kept_bytes
+from specla.backends.numpy.backend import NumpyBackend
+from specla.cli.memory import kept_bytes, node_bytes
 from specla.models.load import open_model
+from specla.models.qwen35.options import TargetOptions, recurrent_shape
 
 DECODE = ("-p", PROMPT, "-n", 3, "--backend", "gpu")
 
@@ -81,6 +83,19 @@ def test_a_context_or_trees_that_do_not_fit(
     monkeypatch.setattr(GpuBackend, "free", 4 << 20)
     assert_refused(run("decode", model, *DECODE, "--budget", 4000), "lower --budget or --chunk")
     assert run("decode", model, *DECODE, "--chunk", 16, "--quiet").code == 0
+
+
+def test_states_that_a_backend_does_not_keep_need_no_room(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, options = open_model(model).config, TargetOptions(max_nodes=65)
+    kept = node_bytes(config, options, GpuBackend(None))
+    monkeypatch.setattr(GpuBackend, "keeps_boundaries", False)
+    backend, shape = GpuBackend(None), recurrent_shape(config, options)
+    state = 4 * config.n_value_heads * config.key_dim * config.value_dim
+    assert kept - node_bytes(config, options, backend) == 32 * state
+    assert backend.recurrent_pool(shape).boundary.shape[0] == 0
+    assert NumpyBackend().recurrent_pool(shape).boundary.shape[0] == 32
 
 
 def test_the_draft_counts(

@@ -12,8 +12,9 @@ import pytest
 from cli.cli_process import command, environment
 from cli.fake_gpu import FACTS, WORDS
 
+from specla.backends.triton.code_folder import code_folder
 from specla.cli import cache_folders, packages
-from specla.cli.cache_folders import described, triton_folder
+from specla.cli.cache_folders import described
 
 TEXT, MAYBE = (str,), (str, type(None))
 COUNT, AMOUNT = (int,), (int, type(None))
@@ -177,11 +178,11 @@ def test_the_folder_of_triton(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
     monkeypatch.delenv("TRITON_HOME", raising=False)
     monkeypatch.setenv("HOME", "/home/somebody")
-    assert triton_folder() == Path("/home/somebody/.triton/cache")
+    assert code_folder() == Path("/home/somebody/.triton/cache")
     monkeypatch.setenv("TRITON_HOME", "/fast")
-    assert triton_folder() == Path("/fast/.triton/cache")
+    assert code_folder() == Path("/fast/.triton/cache")
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    assert triton_folder() == tmp_path
+    assert code_folder() == tmp_path
 
 
 def test_what_a_folder_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

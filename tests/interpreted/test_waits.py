@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,48 @@ def test_one_wait_in_each_round(graphs: bool) -> None:
                 target.store.commit_all([(text, [0, 2]) for text in texts])
             assert watch.waits == ["cpu"] and ids.tolist() == [5] * 6
     assert [len(text.pages) for text in texts] == [2, 2]
+
+
+def test_one_wait_for_several_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All copies are on their way before anybody waits, into memory that allows that."""
+    backend = NoKernels(graphs=False)
+    hosts = [np.arange(6, dtype=np.int32).reshape(2, 3), np.array([1.5, -0.0], np.float32)]
+    arrays = [*map(backend.upload, hosts), torch.arange(8.0)[::2]]
+    events: list[str] = []
+    pinned = PinnedCopies(events)
+    monkeypatch.setattr(torch, "empty", pinned.empty)
+    stream = SimpleNamespace(synchronize=lambda: events.append("wait"))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    backend.device = torch.device("cuda", 0)
+    with pinned:
+        found = backend.download_all(*arrays)
+    assert events == ["pinned"] * 3 + ["copy"] * 3 + ["wait"]
+    for host, copy in zip([*hosts, np.arange(0, 8, 2, np.float32)], found, strict=True):
+        assert (copy.dtype, copy.shape, copy.tobytes()) == (host.dtype, host.shape, host.tobytes())
+
+
+class PinnedCopies(TorchFunctionMode):
+    """Writes down allocations of pinned memory and copies into it; any other way to the host is a
+    mistake."""
+
+    def __init__(self, events: list[str]) -> None:
+        super().__init__()
+        self._events, self._empty = events, torch.empty
+
+    def empty(self, shape: Any, *, dtype: Any, pin_memory: bool) -> Any:
+        assert pin_memory
+        self._events.append("pinned")
+        return self._empty(shape, dtype=dtype)
+
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: Any = (), keywords: Any = None
+    ) -> Any:
+        name = getattr(function, "__name__", "")
+        assert name not in WAITING
+        if name == "copy_":
+            assert keywords == {"non_blocking": True}
+            self._events.append("copy")
+        return function(*arguments, **(keywords or {}))
 
 
 def test_the_watch_sees_copies_that_wait() -> None:

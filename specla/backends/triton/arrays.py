@@ -49,6 +49,16 @@ class TorchArrays:
         host: npt.NDArray[Any] = array.detach().cpu().numpy()
         return host.copy() if array.device.type == "cpu" else host
 
+    def download_all(self, *arrays: Any) -> list[npt.NDArray[Any]]:
+        if self.device.type != "cuda":
+            return [self.download(array) for array in arrays]
+        # only into pinned memory is a copy that nobody waits for
+        hosts = [torch.empty(a.shape, dtype=a.dtype, pin_memory=True) for a in arrays]
+        for host, array in zip(hosts, arrays, strict=True):
+            host.copy_(array, non_blocking=True)
+        torch.cuda.current_stream(self.device).synchronize()
+        return [host.numpy() for host in hosts]
+
     def clear(self, array: Any, index: Any = ...) -> None:
         array[index].zero_()
 

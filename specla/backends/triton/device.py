@@ -9,6 +9,7 @@ import torch
 
 from specla.backends.options import wanted_device
 from specla.backends.triton import launch
+from specla.backends.triton.code_folder import code_folder, is_empty
 from specla.backends.triton.gpus import Gpu, gpu, gpus, no_gpu
 from specla.backends.triton.packages import untested
 from specla.backends.triton.sizes import kept_bytes
@@ -108,7 +109,17 @@ class Device:
         return {"device": "cpu", "name": INTERPRETER, **versions}
 
     def notes(self) -> tuple[str, ...]:
-        return tuple(filter(None, [untested(_triton_version())]))
+        return tuple(filter(None, [untested(_triton_version()), self._first_use()]))
+
+    def _first_use(self) -> str | None:
+        """What to expect on a GPU where nothing was compiled yet."""
+        folder = code_folder()
+        if self.device.type == "cpu" or not is_empty(folder):
+            return None
+        return (
+            f"Triton compiles kernels when they are first used and keeps them in {folder}, which "
+            f"is empty: this run takes longer than later ones"
+        )
 
 
 def _triton_version() -> str:

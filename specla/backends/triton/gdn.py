@@ -169,6 +169,8 @@ def _fold(
 class DeltaRule:
     """These kernels as methods of the protocol."""
 
+    keeps_boundaries = False
+
     def gdn_verify(
         self,
         q: Any,

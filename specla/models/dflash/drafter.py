@@ -224,14 +224,13 @@ class DflashDrafter:
         tokens[0] = view.root
         tokens[1 : 1 + len(prefix)] = prefix
         plans.fill(context.slot, context.length, tokens)
-        hidden, logits, values, ids, top, total = self._runner.run(*step)
-        download = self._backend.download
-        found = download(ids)
+        hidden, logits, *best = self._runner.run(*step)
+        values, ids, top, total = self._backend.download_all(*best)
         if self._ids is not None:
-            found = self._ids[found]
+            ids = self._ids[ids]
         with np.errstate(all="ignore"):
-            log_total = download(top).astype(np.float64) + np.log(download(total), dtype=np.float64)
-        return BlockDraft(view.root, found, download(values), log_total, hidden, logits)
+            log_total = top.astype(np.float64) + np.log(total, dtype=np.float64)
+        return BlockDraft(view.root, ids, values, log_total, hidden, logits)
 
     def _block_calls(
         self, context: Context, depth: int, k: int

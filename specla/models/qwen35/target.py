@@ -342,7 +342,8 @@ class Qwen35Target:
         values = self._workspace.rows("top values", n, k, capacity=rows)
         ids = self._workspace.rows("top ids", n, k, dtype="int32", capacity=rows)
         self.backend.top_k(verified.logits, k, values, ids)
-        return self.backend.download(values), self.backend.download(ids)
+        best, tokens = self.backend.download_all(values, ids)
+        return best, tokens
 
     def logits(self, verified: Verified, row: int) -> Float32:
         """All logits of one row, float32 [vocab] on the host."""

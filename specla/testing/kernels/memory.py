@@ -46,6 +46,15 @@ def download(b: Bench) -> None:
     copy[...] = 0  # a copy: the input must not follow
 
 
+@kernel_cases.add("download_all")
+def download_all(b: Bench) -> None:
+    arrays = [_numbers(b, b.pick(*DTYPES), 3, width) for width in (1, 5, 2)]
+    views = [b.backend.view(b.input(f"array {i}", each), 1) for i, each in enumerate(arrays)]
+    for i, copy in enumerate(b.backend.download_all(*views)):
+        b.host(f"copy {i}", copy.copy())
+        copy[...] = 0
+
+
 @kernel_cases.add("clear")
 def clear(b: Bench) -> None:
     array = b.changing("array", _numbers(b, b.pick(*DTYPES), 4, 3, 2))
