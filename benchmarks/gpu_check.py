@@ -1,13 +1,15 @@
 """One check of everything on a GPU: bytes first, then times, then whether the goals were met.
 
-    python benchmarks/gpu_check.py --out benchmarks/results/h200.json
-    python benchmarks/gpu_check.py --only recurrence --only products
-    python benchmarks/gpu_check.py --rehearse
+\b
+  python benchmarks/gpu_check.py --out results.json
+  python benchmarks/gpu_check.py --only recurrence --only products
+  python benchmarks/gpu_check.py --rehearse
 
 Takes --minutes at most, but for what has begun when they are over: a part that runs out of time
 says which cases it left out. No speed is shown for anything whose output was wrong. --rehearse runs
-the same code in Triton's interpreter, tiny and without times, on a machine without a GPU. Exit
-status: 0, 1 if a part failed, 2 if nothing could be begun. docs/benchmarks.md explains the figures.
+the same code in Triton's interpreter, tiny and without times, on a machine without a GPU, in a
+minute or two. Exit status: 0, 1 if a part failed, 2 if nothing could be begun. docs/benchmarks.md
+explains the figures.
 """
 
 from __future__ import annotations
@@ -38,11 +40,17 @@ SHARES = {
 }
 
 
-@click.command(help=(__doc__ or "").split("\n", 1)[0])
+@click.command(help=__doc__)
 @click.option("--out", type=click.Path(path_type=Path), help="write all figures there, as JSON")
-@click.option("--minutes", type=click.FloatRange(0.1, 600), default=8.0, show_default=True)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(0.1, 600),
+    default=8.0,
+    show_default=True,
+    help="time for all parts together",
+)
 @click.option("--only", type=click.Choice(list(SHARES)), multiple=True, help="may be repeated")
-@click.option("--device", default="cuda:0", show_default=True)
+@click.option("--device", default="cuda:0", show_default=True, help="which GPU")
 @click.option("--rehearse", is_flag=True, help="tiny shapes in Triton's interpreter, no times")
 def command(
     out: Path | None, minutes: float, only: tuple[str, ...], device: str, rehearse: bool

@@ -49,7 +49,8 @@ def naming(kind: str, name: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         what = str(error) if isinstance(error, SpeclaError) else f"{type(error).__name__}: {error}"
-        if repr(name) in what:
+        # named already, or another one that "auto" stands for
+        if repr(name) in what or what.startswith(f"{kind} '"):
             raise OptionError(what) from error
         raise OptionError(f"{kind} {name!r} can't be used: {what}") from error
 

@@ -82,9 +82,9 @@ def cpu_quota() -> int | None:
 
 
 _REFUSALS = {
-    "threads": "computes on one thread; leave threads out or choose another backend",
+    "threads": "computes on one thread; leave --threads out or choose another backend",
     "level": "has no CPU levels; leave level out or choose another backend",
-    "device": "takes no device; leave device out or choose a GPU backend: --backend triton",
+    "device": "takes no device; leave --device out or choose a GPU backend: --backend triton",
 }
 """Options that a backend's constructor may take, and what is said where it doesn't."""
 
@@ -101,7 +101,7 @@ def accepted(kind: type[Any], name: str, given: dict[str, Any]) -> frozenset[str
         # one thread is what it computes on anyway
         if option == "threads" and wishes[option] == 1:
             continue
-        raise OptionError(f"{option} is {wishes[option]!r}, but backend {name} {_REFUSALS[option]}")
+        raise OptionError(f"backend {name!r} {_REFUSALS[option]} ({option} is {wishes[option]!r})")
     return known
 
 

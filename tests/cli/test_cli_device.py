@@ -45,9 +45,13 @@ def test_the_report_has_the_facts(run, model: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_device_for_a_backend_that_has_none(run, model: Path) -> None:
-    for backend in ("auto", "numpy"):
+    for backend, name in (("auto", "numba"), ("numpy", "numpy")):
         argv = ("-p", PROMPT, "--backend", backend, "--device", "cuda:0")
-        assert_refused(run("decode", model, *argv), "takes no device; leave device out")
+        assert_refused(
+            run("decode", model, *argv),
+            f"error: backend {name!r} takes no device; leave --device out or choose a GPU backend: "
+            f"--backend triton (device is 'cuda:0')",
+        )
     assert_refused(run("decode", model, *DECODE, "--device", ""), "--device is empty")
 
 
