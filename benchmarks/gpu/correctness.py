@@ -7,7 +7,7 @@ those of ``specla.testing.check_backend``.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,6 @@ from gpu.parts import Findings, Setting
 from specla.backends.numpy.backend import NumpyBackend
 from specla.models.load import bundled_model, open_model
 from specla.testing.backend import Candidate, backend_checks
-from specla.testing.errors import ConformanceError
 from specla.testing.kernels import bench, kernel_cases
 
 
@@ -40,50 +39,62 @@ class _Short(Candidate):
 def correctness(setting: Setting, findings: Findings) -> None:
     """The kernels as they ask to be launched, whole decodings, then other numbers of warps."""
     table = Table("what", "equal", "differ", "not reached")
-    sizes = setting.sizes
-    for index, (warps, examples) in enumerate(zip(sizes.warps, sizes.examples, strict=True)):
+    for warps, examples in zip(setting.sizes.warps, setting.sizes.examples, strict=True):
         row = _kernels(setting, findings, warps, examples)
-        table.row(row["name"], len(row["equal"]), len(row["differ"]), len(row["not_reached"]))
-        if not index:
+        table.row(row["name"], *map(len, (row["equal"], row["differ"], row["not_reached"])))
+        if warps is None:
             row = _decodings(setting, findings)
-            table.row(row["name"], len(row["equal"]), len(row["differ"]), len(row["not_reached"]))
+            table.row(row["name"], *map(len, (row["equal"], row["differ"], row["not_reached"])))
 
 
 def _kernels(
     setting: Setting, findings: Findings, warps: int | None, examples: int
 ) -> dict[str, Any]:
     asked = "as asked for" if warps is None else str(warps)
-    row = _new_row(findings, f"kernels, warps {asked}, {examples} examples")
     backend, reference = setting.backend(), NumpyBackend()
+
+    def check(name: str) -> None:
+        bench.compare(name, kernel_cases.cases[name], backend, reference, examples)
+
+    names = setting.sizes.kernels or tuple(kernel_cases.cases)
     with nullcontext() if warps is None else changed(num_warps=warps):
-        for name in setting.sizes.kernels or kernel_cases.cases:
-            if setting.clock.over:
-                row["not_reached"].append(name)
-                continue
-            try:
-                bench.compare(name, kernel_cases.cases[name], backend, reference, examples)
-            except ConformanceError as error:
-                _differs(row, findings, name, error)
-            else:
-                row["equal"].append(name)
-    _note_left_out(row, findings)
-    return row
+        title = f"kernels, warps {asked}, {examples} examples"
+        return _compared(setting, findings, title, names, check)
 
 
 def _decodings(setting: Setting, findings: Findings) -> dict[str, Any]:
-    row = _new_row(findings, "whole decodings, plain and with trees")
     with _candidate(setting) as candidate:
-        for name in setting.sizes.decodings:
-            if setting.clock.over:
-                row["not_reached"].append(name)
-                continue
-            try:
-                tuple(backend_checks.run(candidate, [name], ()))
-            except Exception as error:  # whatever it is, the other checks can still be made
-                _differs(row, findings, name, error)
-            else:
-                row["equal"].append(name)
-    _note_left_out(row, findings)
+
+        def check(name: str) -> None:
+            tuple(backend_checks.run(candidate, [name], ()))
+
+        title = "whole decodings, plain and with trees"
+        return _compared(setting, findings, title, setting.sizes.decodings, check)
+
+
+def _compared(
+    setting: Setting,
+    findings: Findings,
+    title: str,
+    names: Iterable[str],
+    check: Callable[[str], None],
+) -> dict[str, Any]:
+    """The row of a table: what is equal, differs (and how), or was not reached in time."""
+    row: dict[str, Any] = {"name": title, "equal": [], "differ": {}, "not_reached": []}
+    findings.rows("comparisons").append(row)
+    for name in names:
+        if setting.clock.over:
+            row["not_reached"].append(name)
+            continue
+        try:
+            check(name)
+        except Exception as error:  # whatever it is, the other checks can still be made
+            line = " ".join(str(error).split())
+            row["differ"][name] = line
+            findings.problem(f"{title}: {name}: {line}")
+        else:
+            row["equal"].append(name)
+    findings.left_out += [f"{title}: {name}" for name in row["not_reached"]]
     return row
 
 
@@ -98,19 +109,3 @@ def _candidate(setting: Setting) -> Iterator[Candidate]:
         path = Path(folder) / "random.gguf"
         make_model(sizes.shape, "random", "Q8_0", path)
         yield _Short(*pair, open_model(path), 0, sizes.engine_tokens, length=sizes.engine_prompt)
-
-
-def _new_row(findings: Findings, name: str) -> dict[str, Any]:
-    row: dict[str, Any] = {"name": name, "equal": [], "differ": {}, "not_reached": []}
-    findings.rows("comparisons").append(row)
-    return row
-
-
-def _differs(row: dict[str, Any], findings: Findings, name: str, error: Exception) -> None:
-    line = " ".join(str(error).split())
-    row["differ"][name] = line
-    findings.problem(f"{row['name']}: {name}: {line}")
-
-
-def _note_left_out(row: dict[str, Any], findings: Findings) -> None:
-    findings.left_out += [f"{row['name']}: {name}" for name in row["not_reached"]]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 
 @contextmanager
 def changed(**options: Any) -> Iterator[None]:
     """Compiler options of every launch of the backend, over what it asks for."""
-    from specla.backends.triton.launch import launches_to, on_device
+    from specla.backends.triton.launch import Launch, launches_to, on_device
 
-    def run(kernel: Any, grid: Any, arguments: Any, asked: dict[str, Any], meta: Any) -> None:
-        on_device(kernel, grid, arguments, {**asked, **options}, meta)
+    def run(launch: Launch) -> None:
+        on_device(replace(launch, options=launch.options | options))
 
     with launches_to(run):
         yield
@@ -30,13 +30,13 @@ class Count:
 @contextmanager
 def counted() -> Iterator[Count]:
     """Count the backend's launches; torch's own are not among them."""
-    from specla.backends.triton.launch import launches_to, on_device
+    from specla.backends.triton.launch import Launch, launches_to, on_device
 
     count = Count()
 
-    def run(*launch: Any) -> None:
+    def run(launch: Launch) -> None:
         count.launches += 1
-        on_device(*launch)
+        on_device(launch)
 
     with launches_to(run):
         yield count

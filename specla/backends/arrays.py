@@ -18,9 +18,6 @@ class Arrays(ABC):
     Pools serve any backend whose arrays live where ``empty`` puts them.
     """
 
-    keeps_boundaries: bool = True
-    """Whether ``gdn_verify`` writes boundary states, so that a pool must have room for them."""
-
     @abstractmethod
     def empty(self, shape: tuple[int, ...], dtype: str = "float32") -> Any:
         """A new array with undefined content. dtype: float32, float16, int32, int16
@@ -87,8 +84,12 @@ class Arrays(ABC):
             delta=self.empty((*bank, s.value_heads, s.value_dim)),
             decay=self.empty((*bank, s.value_heads)),
             inputs=self.empty((*bank, s.channels)),
-            boundary=self.empty((shape.boundaries if self.keeps_boundaries else 0, *state)),
+            boundary=self.empty((self.boundaries(shape), *state)),
         )
+
+    def boundaries(self, shape: RecurrentShape) -> int:
+        """Boundary states that a pool has room for: 0 where ``gdn_verify`` keeps none."""
+        return shape.boundaries
 
     def kv_pool(self, shape: KvShape) -> KvPool:
         """Allocate the paged cache."""

@@ -176,7 +176,7 @@ class Backend(Arrays, Compositions, ABC):
     @abstractmethod
     def linear_quantised(self, x: QuantisedRows, weight: Weight, out: Any) -> None:
         """out [N, rows] = x W^T for a quantised weight: exact integer block products, 8 segments,
-        halving tree (docs/arithmetic.md, section 4)."""
+        halving tree (docs/arithmetic.md, section 5)."""
 
     @abstractmethod
     def linear_float(self, x: Any, weight: Weight, out: Any) -> None:
@@ -263,7 +263,8 @@ class Backend(Arrays, Compositions, ABC):
         bank are folded into the sequence's state, which is written once. Then each chain walks from
         its source: ``S = S * decay; d = beta * (v - tree(S * k)); S = S + k * d; o = tree(S * q)``.
         Factors (k, d, decay) of all rows go to the current bank, boundary states to
-        ``pool.boundary``. The durable state does not see the rows of this step.
+        ``pool.boundary``, where there is room for any (:meth:`boundaries`). The durable state does
+        not see the rows of this step.
         """
 
     @abstractmethod
@@ -319,7 +320,7 @@ class Backend(Arrays, Compositions, ABC):
         """Softmax attention of q, out [N, query_heads, head_dim] over each row's committed
         positions, then its ancestors by depth, itself last. Query head h reads KV head
         ``h // (query_heads / heads)``. Two passes; blocks of 64 logical positions
-        (docs/arithmetic.md, section 5)."""
+        (docs/arithmetic.md, section 6)."""
 
     @abstractmethod
     def kv_move(self, kv: KvPool, commit: CommitPlan) -> None:

@@ -72,7 +72,8 @@ class RecurrentPool:
     decay     [slots, 2, layers, nodes, value_heads]             exp(g): what the fold multiplies by
     inputs    [slots, 2, layers, nodes, channels]                raw convolution input
     boundary  [boundaries, value_heads, key_dim, value_dim]      states below which chains branch;
-                                                                 scratch of one layer's verify
+                                                                 scratch of one layer's verify, of
+                                                                 backends that keep such states
     """
 
     shape: RecurrentShape

@@ -1,4 +1,4 @@
-"""What a backend computes on, in words."""
+"""What a backend computes on, and how much memory, in words."""
 
 from __future__ import annotations
 
@@ -21,9 +21,14 @@ def device_words(device: Mapping[str, Any]) -> str:
     inside = [
         device.get("device"),
         device.get("architecture"),
-        f"{memory / 2**30:.1f} GiB" if memory else None,
+        gib(memory) if memory else None,
         device.get("runtime"),
         f"driver {driver}" if driver else None,
     ]
     known = ", ".join(str(part) for part in inside if part)
     return f"{device.get('name', 'a device')} ({known})"
+
+
+def gib(count: int) -> str:
+    """Bytes in GiB, for people."""
+    return f"{count / 2**30:.1f} GiB"

@@ -68,12 +68,10 @@ def _cpu(cpu: dict[str, Any]) -> Iterator[Row]:
 
 
 def _memory(memory: dict[str, Any]) -> str:
-    amounts = [f"{_gib(memory[key])} {key}" for key in memory if memory[key] is not None]
+    from specla.cli.device_words import gib
+
+    amounts = [f"{gib(memory[key])} {key}" for key in memory if memory[key] is not None]
     return ", ".join(amounts) or "unknown"
-
-
-def _gib(count: int) -> str:
-    return f"{count / 2**30:.1f} GiB"
 
 
 def _package(package: dict[str, Any]) -> str:

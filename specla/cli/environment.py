@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from specla.cli.machine import cpu_levels, memory, processor, system
 from specla.cli.packages import Package, packages, usable
 
 NEEDS = {
@@ -43,9 +44,9 @@ def environment() -> dict[str, Any]:
             "implementation": platform.python_implementation(),
             "executable": sys.executable,
         },
-        "system": _guarded(_system),
+        "system": _guarded(system),
         "cpu": _guarded(lambda: _cpu(found)),
-        "memory": _guarded(_memory),
+        "memory": _guarded(memory),
         "packages": found,
         "backends": _guarded(lambda: _backends(found)),
         "gpus": _guarded(lambda: _gpus(found)),
@@ -62,24 +63,10 @@ def _guarded(section: Callable[[], Any]) -> Any:
         return {"problem": f"{type(error).__name__}: {error}"}
 
 
-def _system() -> dict[str, Any]:
-    from specla.cli.machine import system
-
-    return system()
-
-
 def _cpu(found: dict[str, Package]) -> dict[str, Any]:
-    from specla.cli.machine import cpu_levels, processor
-
     facts = processor()
     why = _in_the_way("numba", found)
     return facts | ({"problem": why} if why else _guarded(cpu_levels))
-
-
-def _memory() -> dict[str, Any]:
-    from specla.cli.machine import memory
-
-    return memory()
 
 
 def _backends(found: dict[str, Package]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from specla.backends.base import Backend
 from specla.backends.weights import WeightSource
-from specla.cli.device_words import device_words
+from specla.cli.device_words import device_words, gib
 from specla.cli.machine import physical_memory
 from specla.errors import CapacityError
 from specla.models.load import ModelFile
@@ -36,10 +36,8 @@ def check_memory(
         return
     free, total = room
     weights = kept_bytes(model.weights, backend) + draft_bytes
-    positions, per_node = (
-        position_bytes(model.config, options),
-        node_bytes(model.config, options, backend),
-    )
+    positions = position_bytes(model.config, options)
+    per_node = node_bytes(model.config, options, backend)
     if weights + positions + per_node <= free:
         return
     device = backend.describe()
@@ -122,16 +120,10 @@ def node_bytes(config: Qwen35Config, options: TargetOptions, backend: Backend) -
     nodes = options.slots * options.max_nodes
     one_state = config.n_value_heads * config.key_dim * config.value_dim * _FLOAT
     rows = max(options.chunk, nodes)
-    boundaries = shape.boundaries if backend.keeps_boundaries else 0
     return (
         options.slots * shape.state_bytes
         + 2 * nodes * shape.node_bytes
-        + boundaries * one_state
+        + backend.boundaries(shape) * one_state
         + nodes * config.vocab_size * _FLOAT
         + rows * (2 * config.d_ff + 4 * config.d_model + config.conv_channels) * _FLOAT
     )
-
-
-def gib(count: int) -> str:
-    """Bytes in GiB, for people."""
-    return f"{count / 2**30:.1f} GiB"

@@ -64,7 +64,7 @@ def test_numpy_computes_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     assert create_backend("numpy", threads=1).name == "numpy"
     monkeypatch.setenv("SPECLA_THREADS", "2")
     assert create_backend("numpy").name == "numpy", "the environment is for those that can"
-    with pytest.raises(OptionError, match="backend 'numpy' computes on one thread; leave --threads out"):
+    with pytest.raises(OptionError, match="'numpy' computes on one thread; leave --threads out"):
         create_backend("numpy", threads=2)
     with pytest.raises(OptionError, match="backend 'numpy' has no CPU levels; leave level out"):
         create_backend("numpy", level="avx2")
@@ -103,7 +103,7 @@ def test_a_backend_without_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECLA_DEVICE", "cuda:0")
     assert create_backend("numpy").name == "numpy", "the environment is for those that can"
     for name in ("auto", "numba", "numpy"):
-        with pytest.raises(OptionError, match="takes no device; leave --device out or choose a GPU"):
+        with pytest.raises(OptionError, match="takes no device; leave --device out or choose"):
             create_backend(name, device="cuda:0")
 
 

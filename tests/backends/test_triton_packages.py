@@ -142,23 +142,23 @@ def test_the_host_has_its_own_rules() -> None:
     ],
 )
 def test_no_c_compiler(error: Exception) -> None:
-    from specla.backends.triton.launch import on_device
+    from specla.backends.triton.launch import Launch, on_device
 
     class Kernel:
         def __getitem__(self, grid: object) -> NoReturn:
             raise error
 
     with pytest.raises(OptionError, match="python3-dev") as caught:
-        on_device(Kernel(), (1,), (), {}, {})
+        on_device(Launch(Kernel(), (1,), (), {}, {}))
     assert len(str(caught.value).splitlines()) == 1
 
 
 def test_other_failures_of_a_launch_stay_what_they_are() -> None:
-    from specla.backends.triton.launch import on_device
+    from specla.backends.triton.launch import Launch, on_device
 
     class Kernel:
         def __getitem__(self, grid: object) -> NoReturn:
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
     with pytest.raises(RuntimeError, match="illegal memory access"):
-        on_device(Kernel(), (1,), (), {}, {})
+        on_device(Launch(Kernel(), (1,), (), {}, {}))

@@ -94,7 +94,7 @@ def test_states_that_a_backend_does_not_keep_need_no_room(
 ) -> None:
     config, options = open_model(model).config, TargetOptions(max_nodes=65)
     kept = node_bytes(config, options, GpuBackend(None))
-    monkeypatch.setattr(GpuBackend, "keeps_boundaries", False)
+    monkeypatch.setattr(GpuBackend, "boundaries", lambda self, shape: 0)
     backend, shape = GpuBackend(None), recurrent_shape(config, options)
     state = 4 * config.n_value_heads * config.key_dim * config.value_dim
     assert kept - node_bytes(config, options, backend) == 32 * state

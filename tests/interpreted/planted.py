@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import specla.backends.triton
+from support.changed_kernels import changed_backend
+
 from specla.backends.triton.backend import TritonBackend
-
-PACKAGE = Path(specla.backends.triton.__file__).parent
 
 
 @dataclass(frozen=True)
@@ -84,22 +80,6 @@ PLANTED = (
 )
 
 
-def planted(bug: Bug, folder: Path) -> Any:
-    """The backend with a bug. folder: for the changed source, which Triton reads from its file."""
-    source = (PACKAGE / f"{bug.module}.py").read_text(encoding="utf-8")
-    if source.count(bug.old) != 1:
-        raise ValueError(f"{bug.module} has {source.count(bug.old)} times, not once: {bug.old!r}")
-    path = folder / f"planted_{bug.module}.py"
-    path.write_text(source.replace(bug.old, bug.new), encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # a dataclass looks its module up
-    sys.modules[path.stem] = module
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        del sys.modules[path.stem]
-    family = getattr(module, bug.family)
-    methods = {name: value for name, value in vars(family).items() if not name.startswith("__")}
-    return type("Planted", (TritonBackend,), methods)()
+def planted(bug: Bug, folder: Path) -> TritonBackend:
+    """The backend with a bug. folder: for the changed source."""
+    return changed_backend(folder, bug.module, bug.family, bug.old, bug.new)

@@ -39,7 +39,7 @@ class RecordingCapture:
 
     def record(self, calls: Callable[[], Any]) -> Graph:
         steps: list[Callable[[], None]] = []
-        with launches_to(lambda *arguments: steps.append(self._launch(arguments))), _Taken(steps):
+        with launches_to(lambda asked: steps.append(self._launch(asked))), _Taken(steps):
             result = calls()
         self.graphs += 1
 
@@ -49,9 +49,9 @@ class RecordingCapture:
 
         return Graph(replay, result, ())
 
-    def _launch(self, arguments: Any) -> Callable[[], None]:
+    def _launch(self, asked: launch.Launch) -> Callable[[], None]:
         def step() -> None:
-            self.device(*arguments)
+            self.device(asked)
             self.launches += 1
 
         return step

@@ -27,6 +27,8 @@ REFERENCE = NumpyBackend()
 class ReferenceKernels(TritonBackend):
     """Options are TritonBackend's."""
 
+    boundaries = NumpyBackend.boundaries
+
     def load(self, source: WeightSource) -> Weight:
         return REFERENCE.load(source)
 

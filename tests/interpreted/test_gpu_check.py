@@ -108,7 +108,9 @@ def test_the_baseline_has_our_kernels_bytes(form: str, setting: Setting) -> None
     assert len({state.tobytes() for state in states}) == 10
 
 
-def test_the_inexact_twin_is_another_kernel_and_close(setting: Setting) -> None:
+def test_the_inexact_twin_is_another_kernel_and_close(
+    setting: Setting, asked: list[dict[str, Any]]
+) -> None:
     with free_module() as module:
         text = Path(module.__file__ or "").read_text()
     assert "tl.sum(" in text and "halves_of_rows(" not in text
@@ -119,8 +121,8 @@ def test_the_inexact_twin_is_another_kernel_and_close(setting: Setting) -> None:
         inputs.verify(TritonBackend("cpu"), 0)
         ours = free.download(inputs.out)
         inputs.out.fill_(float("nan"))
-        asked: list[dict[str, Any]] = []
-        with fused(), _spied(asked):
+        asked.clear()
+        with fused():
             inputs.verify(free, 0)
         theirs = free.download(inputs.out)
     assert asked and all(options["enable_fp_fusion"] for options in asked)
@@ -128,42 +130,24 @@ def test_the_inexact_twin_is_another_kernel_and_close(setting: Setting) -> None:
     assert np.abs(theirs - ours).max() < 1e-5 * np.abs(ours).max()
 
 
-class _spied:  # noqa: N801
-    """Note the options that launches are made with at last."""
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Compiler options of the launches that came to the device."""
+    options: list[dict[str, Any]] = []
+    on_device = launch.on_device
 
-    def __init__(self, asked: list[dict[str, Any]]) -> None:
-        self.asked = asked
+    def noting(one: launch.Launch) -> None:
+        options.append(one.options)
+        on_device(one)
 
-    def __enter__(self) -> None:
-        self.inner = launch.runner
-        assert self.inner is not None
-
-        class Noting:
-            def __init__(self, kernel: Any, asked: list[dict[str, Any]]) -> None:
-                self.kernel, self.asked = kernel, asked
-
-            def __getitem__(self, grid: Any) -> Any:
-                def call(*arguments: Any, **given: Any) -> None:
-                    self.asked.append(given)
-                    self.kernel[grid](*arguments, **given)
-
-                return call
-
-        inner = self.inner
-
-        def run(kernel: Any, *rest: Any) -> None:
-            inner(Noting(kernel, self.asked), *rest)
-
-        launch.runner = run
-
-    def __exit__(self, *_: object) -> None:
-        launch.runner = self.inner
+    monkeypatch.setattr(launch, "on_device", noting)
+    return options
 
 
-def test_warps_are_overridden_and_launches_counted() -> None:
+def test_warps_are_overridden_and_launches_counted(asked: list[dict[str, Any]]) -> None:
     backend = TritonBackend("cpu")
-    x, out, asked = backend.zeros((2, 8)), backend.empty((2, 8)), []
-    with changed(num_warps=2), _spied(asked):
+    x, out = backend.zeros((2, 8)), backend.empty((2, 8))
+    with changed(num_warps=2):
         backend.add(x, x, out)
     assert [options["num_warps"] for options in asked] == [2]
     assert asked[0]["enable_fp_fusion"] is False

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 
 from ptx.compile import Launch, describe
 from ptx.run import emulated
+from specla.backends.triton import launch
 from specla.backends.triton.backend import TritonBackend
 from specla.testing.arrays import MOODS
 from specla.testing.kernels import kernel_cases
@@ -29,15 +28,9 @@ class Recorder:
     def __init__(self) -> None:
         self.launches: list[Launch] = []
 
-    def __call__(
-        self,
-        kernel: Any,
-        grid: tuple[int, ...],
-        arguments: tuple[Any, ...],
-        options: dict[str, Any],
-        meta: dict[str, Any],
-    ) -> None:
-        self.launches.append(describe(kernel, arguments, meta, options)[0])
+    def __call__(self, asked: launch.Launch) -> None:
+        found, _ = describe(asked.kernel, asked.arguments, asked.meta, asked.options)
+        self.launches.append(found)
 
 
 def recorded(case: Case, name: str, examples: int = EXAMPLES) -> list[Launch]:

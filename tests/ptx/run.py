@@ -17,6 +17,7 @@ from ptx.machine import LANES, Machine
 from ptx.memory import Memory
 from ptx.parse import parse
 from ptx.scalars import Array
+from specla.backends.triton import launch
 
 _MACHINES: dict[tuple[str, str], Machine] = {}
 
@@ -46,9 +47,9 @@ def run(
     options: of the compiler, ``num_warps`` among them. Returns the number of executed instructions.
     """
     tensors = [torch.from_numpy(a) if isinstance(a, np.ndarray) else a for a in arguments]
-    launch, values = describe(kernel, tensors, meta, options or {})
-    machine = machine_for(launch, target)
-    kinds = [kind for kind in launch.signature.values() if kind != "constexpr"]
+    compilation, values = describe(kernel, tensors, meta, options or {})
+    machine = machine_for(compilation, target)
+    kinds = [kind for kind in compilation.signature.values() if kind != "constexpr"]
     device = _Device()
     bits = [device.argument(value, kind) for value, kind in zip(values, kinds, strict=True)]
     # what follows the kernel's own parameters are scratch areas, which it doesn't use
@@ -104,23 +105,16 @@ class EmulatedLauncher:
     lanes_at_once: int = LANES
     launched: list[str] = field(default_factory=list)
 
-    def __call__(
-        self,
-        kernel: Any,
-        grid: tuple[int, ...],
-        arguments: tuple[Any, ...],
-        options: dict[str, Any],
-        meta: dict[str, Any],
-    ) -> None:
-        options = {**options, **self.options}
+    def __call__(self, asked: launch.Launch) -> None:
+        options = asked.options | self.options
         if self.warps is not None:
             options["num_warps"] = self.warps
-        self.launched.append(kernel.__name__)
+        self.launched.append(asked.kernel.__name__)
         run(
-            kernel,
-            grid,
-            arguments,
-            meta,
+            asked.kernel,
+            asked.grid,
+            asked.arguments,
+            asked.meta,
             target=self.target,
             options=options,
             lanes_at_once=self.lanes_at_once,
@@ -130,8 +124,6 @@ class EmulatedLauncher:
 @contextmanager
 def emulated(launcher: Any) -> Iterator[None]:
     """Every launch of the Triton backend goes to ``launcher``."""
-    from specla.backends.triton import launch
-
     if launch.INTERPRETED:
         raise RuntimeError("compiled code can't be tested with TRITON_INTERPRET=1")
     with launch.launches_to(launcher):

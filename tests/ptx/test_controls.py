@@ -14,9 +14,9 @@ need_compiler()
 
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
+from support.changed_kernels import changed_backend  # noqa: E402
 
 from ptx.cases import triton_backend  # noqa: E402
-from ptx.mutants import mutated  # noqa: E402
 from ptx.run import EmulatedLauncher, emulated, run  # noqa: E402
 from specla.backends.numpy.backend import NumpyBackend  # noqa: E402
 from specla.backends.numpy.sums import halving_tree  # noqa: E402
@@ -151,12 +151,12 @@ MUTANTS = {
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_changed_kernels_fail(mutant: str, tmp_path: Path) -> None:
     name, *change = MUTANTS[mutant]
-    _must_differ(name, mutated(tmp_path, *change), EmulatedLauncher())
+    _must_differ(name, changed_backend(tmp_path, *change), EmulatedLauncher())
 
 
 def test_a_harmless_change_passes(tmp_path: Path) -> None:
     """It is not for having been changed that the others fail."""
-    backend = mutated(tmp_path, "gdn", "DeltaRule", "at = entry + i\n", "at = i + entry\n")
+    backend = changed_backend(tmp_path, "gdn", "DeltaRule", "at = entry + i\n", "at = i + entry\n")
     with emulated(EmulatedLauncher()):
         compare("fold_state", kernel_cases.cases["fold_state"], backend, NumpyBackend(), 2)
 

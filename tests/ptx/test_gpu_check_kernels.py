@@ -51,31 +51,16 @@ def test_fusion_is_on_in_the_inexact_twin_only(monkeypatch: pytest.MonkeyPatch) 
     """The hook's options reach the compiler: the same launches with and without contraction."""
     contracted = []
 
-    class Compiled:
-        def __init__(self, kernel: Any) -> None:
-            self.kernel = kernel
+    def noting(asked: launch.Launch) -> None:
+        found, _ = describe(asked.kernel, asked.arguments, asked.meta, asked.options)
+        contracted.append("fma.rn" in compile_for(found, "sm_90").asm["ptx"])
 
-        def __getitem__(self, grid: Any) -> Any:
-            def call(*arguments: Any, num_warps: int, enable_fp_fusion: bool, **meta: Any) -> None:
-                options = {"num_warps": num_warps, "enable_fp_fusion": enable_fp_fusion}
-                found, _ = describe(self.kernel, arguments, meta, options)
-                contracted.append("fma.rn" in compile_for(found, "sm_90").asm["ptx"])
-
-            return call
-
-    def noting(kernel: Any, grid: Any, arguments: Any, options: Any, meta: Any) -> None:
-        Compiled(kernel)[grid](*arguments, **options, **meta)
-
+    monkeypatch.setattr(launch, "on_device", noting)
     with free_backend(torch.device("cpu")) as free:
         inputs = _inputs(free, "chain")
-        monkeypatch.setattr(launch, "runner", noting)
         inputs.verify(TritonBackend(torch.device("cpu")), 0)
         assert contracted and not any(contracted)
         contracted.clear()
         with fused():
-            inner = launch.runner
-            monkeypatch.setattr(
-                launch, "runner", lambda kernel, *rest: inner(Compiled(kernel), *rest)
-            )
             inputs.verify(free, 0)
         assert contracted and all(contracted)

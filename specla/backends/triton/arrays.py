@@ -16,7 +16,6 @@ DTYPES = {
     "int32": torch.int32,
     "int16": torch.int16,
     "int8": torch.int8,
-    "uint8": torch.uint8,
 }
 
 

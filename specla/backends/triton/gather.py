@@ -1,4 +1,4 @@
-"""What a commit copies: factors of accepted nodes, and rows that move onto the spine."""
+"""What a commit copies within the banks: factors of accepted nodes, of all layers."""
 
 from __future__ import annotations
 

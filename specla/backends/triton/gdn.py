@@ -14,7 +14,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from specla.backends.pools import RecurrentPool
+from specla.backends.pools import RecurrentPool, RecurrentShape
 from specla.backends.triton.launch import launch
 from specla.backends.triton.sums import halves_of_rows
 from specla.core.plan import StepPlan
@@ -24,10 +24,10 @@ TILE = 16
 
 
 @triton.jit
-def _tree(x, inside, LOG: tl.constexpr, BV: tl.constexpr, FULL: tl.constexpr):
+def _tree(x, ik, K: tl.constexpr, LOG: tl.constexpr, BV: tl.constexpr):
     """Sum over the key dimension; what pads it counts as +0.0 whatever it was multiplied by."""
-    if not FULL:
-        x = tl.where(inside[:, None], x, 0.0)
+    if K != 2**LOG:
+        x = tl.where((ik < K)[:, None], x, 0.0)
     return halves_of_rows(x, LOG, BV)
 
 
@@ -49,7 +49,7 @@ def _folded(
 @triton.jit
 def _moved_on(
     s, k, v, decay, beta, row, head, key_head, value_heads, key_heads, v_row, v_head, ik, iv,
-    K: tl.constexpr, V: tl.constexpr, LOG: tl.constexpr, BV: tl.constexpr, FULL: tl.constexpr,
+    K: tl.constexpr, V: tl.constexpr, LOG: tl.constexpr, BV: tl.constexpr,
 ):  # fmt: skip
     """S after a row, and the row's factors: k, d and the decay."""
     kt = tl.load(k + (row * key_heads + key_head) * K + ik, ik < K, 0.0)
@@ -57,7 +57,7 @@ def _moved_on(
     g = tl.load(decay + row * value_heads + head)
     rate = tl.load(beta + row * value_heads + head)
     s = s * g
-    d = rate * (vt - _tree(s * kt[:, None], ik < K, LOG, BV, FULL))
+    d = rate * (vt - _tree(s * kt[:, None], ik, K, LOG, BV))
     return s + kt[:, None] * d[None, :], kt, d, g
 
 
@@ -68,7 +68,7 @@ def _walk(
     path_start, paths, position, counts,
     layer, layers, nodes, value_heads, key_heads, v_row, v_head,
     K: tl.constexpr, V: tl.constexpr, LOG: tl.constexpr, BV: tl.constexpr,
-    FULL: tl.constexpr, ROOTS: tl.constexpr,
+    ROOTS: tl.constexpr,
 ):  # fmt: skip
     head, chain = tl.program_id(0), tl.program_id(2)
     if not ROOTS:
@@ -106,10 +106,10 @@ def _walk(
         qt = tl.load(q + (row * key_heads + key_head) * K + ik, ik < K, 0.0)
         s, kt, d, g = _moved_on(
             s, k, v, decay, beta, row, head, key_head, value_heads, key_heads, v_row, v_head,
-            ik, iv, K, V, LOG, BV, FULL,
+            ik, iv, K, V, LOG, BV,
         )  # fmt: skip
         if i >= own:
-            o = _tree(s * qt[:, None], ik < K, LOG, BV, FULL)
+            o = _tree(s * qt[:, None], ik, K, LOG, BV)
             tl.store(out + (row * value_heads + head) * V + iv, o, iv < V)
             entry = current_entry + row - first_row
             tl.store(delta_bank + (entry * value_heads + head) * V + iv, d, iv < V)
@@ -123,7 +123,7 @@ def _walk(
 def _absorb(
     q, k, v, decay, beta, state, out, slots, row_offset,
     layer, layers, value_heads, key_heads, v_row, v_head,
-    K: tl.constexpr, V: tl.constexpr, LOG: tl.constexpr, BV: tl.constexpr, FULL: tl.constexpr,
+    K: tl.constexpr, V: tl.constexpr, LOG: tl.constexpr, BV: tl.constexpr,
 ):  # fmt: skip
     head, b = tl.program_id(0), tl.program_id(2)
     ik, iv = tl.arange(0, 2**LOG), tl.program_id(1) * BV + tl.arange(0, BV)
@@ -136,9 +136,9 @@ def _absorb(
         qt = tl.load(q + (row * key_heads + key_head) * K + ik, ik < K, 0.0)
         s, _, _, _ = _moved_on(
             s, k, v, decay, beta, row, head, key_head, value_heads, key_heads, v_row, v_head,
-            ik, iv, K, V, LOG, BV, FULL,
+            ik, iv, K, V, LOG, BV,
         )  # fmt: skip
-        o = _tree(s * qt[:, None], ik < K, LOG, BV, FULL)
+        o = _tree(s * qt[:, None], ik, K, LOG, BV)
         tl.store(out + (row * value_heads + head) * V + iv, o, iv < V)
     tl.store(at, s, here)
 
@@ -169,7 +169,8 @@ def _fold(
 class DeltaRule:
     """These kernels as methods of the protocol."""
 
-    keeps_boundaries = False
+    def boundaries(self, shape: RecurrentShape) -> int:
+        return 0
 
     def gdn_verify(
         self,
@@ -195,7 +196,7 @@ class DeltaRule:
         # the first chains are the roots' own, one for each sequence
         for chains, roots in ((plan.n_sequences, True), (plan.n_rows - plan.n_sequences, False)):
             grid = (s.value_heads, tiles, chains)
-            launch(_walk, grid, *arguments, **_meta(pool), FULL=_full(pool), ROOTS=roots)
+            launch(_walk, grid, *arguments, **_meta(pool), ROOTS=roots)
 
     def gdn_prefill(
         self,
@@ -216,7 +217,7 @@ class DeltaRule:
             *(v.stride(0), v.stride(1)),
         )
         grid = (s.value_heads, _tiles(pool), plan.n_sequences)
-        launch(_absorb, grid, *arguments, **_meta(pool), FULL=_full(pool))
+        launch(_absorb, grid, *arguments, **_meta(pool))
 
     def fold_state(self, pool: RecurrentPool, layer: int, plan: StepPlan) -> None:
         s = pool.shape
@@ -236,11 +237,7 @@ def _columns(pool: RecurrentPool) -> int:
     return min(TILE, int(triton.next_power_of_2(pool.shape.value_dim)))
 
 
-def _full(pool: RecurrentPool) -> bool:
-    return int(triton.next_power_of_2(pool.shape.key_dim)) == pool.shape.key_dim
-
-
 def _meta(pool: RecurrentPool) -> dict[str, int]:
-    log = int(triton.next_power_of_2(pool.shape.key_dim)).bit_length() - 1
     s = pool.shape
+    log = (s.key_dim - 1).bit_length()
     return {"K": s.key_dim, "V": s.value_dim, "LOG": log, "BV": _columns(pool)}

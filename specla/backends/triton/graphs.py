@@ -21,7 +21,7 @@ import torch
 
 from specla.backends.steps import StepRunner
 from specla.backends.triton import launch
-from specla.backends.triton.launch import launches_to
+from specla.backends.triton.launch import Launch, launches_to
 from specla.core.lifecycle import Progress
 from specla.core.plan import CommitPlan, StepPlan
 from specla.errors import SpeclaError
@@ -95,9 +95,9 @@ class GraphSteps(StepRunner):
         return graph.result
 
     def _run_calls(self, calls: Callable[[], Any]) -> Any:
-        def first(*arguments: Any) -> None:
+        def first(asked: Launch) -> None:
             self._progress = Progress.PARTIAL
-            inner(*arguments)
+            inner(asked)
 
         inner = launch.runner or launch.on_device
         with launches_to(first):
@@ -138,11 +138,11 @@ class TorchCapture:
     def record(self, calls: Callable[[], Any]) -> Graph:
         memory: dict[int, Any] = {}
 
-        def keep(kernel: Any, grid: Any, arguments: Any, options: Any, meta: Any) -> None:
-            for argument in arguments:
+        def keep(asked: Launch) -> None:
+            for argument in asked.arguments:
                 if isinstance(argument, torch.Tensor):
                     memory[argument.untyped_storage().data_ptr()] = argument
-            launch.on_device(kernel, grid, arguments, options, meta)
+            launch.on_device(asked)
 
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize(self._device)

@@ -10,6 +10,7 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from specla.errors import OptionError
@@ -20,11 +21,22 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "o
 EXACT: dict[str, Any] = {"enable_fp_fusion": False}
 """Options of every compilation."""
 
-Runner = Callable[[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any], dict[str, Any]], None]
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel with its arguments. options: of the compiler.  meta: constexpr arguments."""
+
+    kernel: Any
+    grid: tuple[int, ...]
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
+    meta: dict[str, Any]
+
+
+Runner = Callable[[Launch], None]
 
 runner: Runner | None = None
-"""Takes launches in place of Triton if set: kernel, grid, arguments, compiler options, constexpr
-arguments. Tests run compiled code without a GPU this way."""
+"""Takes launches in place of Triton if set. Tests run compiled code without a GPU this way."""
 
 
 def launch(
@@ -36,7 +48,8 @@ def launch(
     """
     if 0 in grid:
         return
-    (runner or on_device)(kernel, grid, arguments, {"num_warps": warps, **EXACT}, meta)
+    asked = Launch(kernel, grid, arguments, {"num_warps": warps, **EXACT}, meta)
+    (runner or on_device)(asked)
 
 
 @contextmanager
@@ -50,16 +63,10 @@ def launches_to(taker: Runner) -> Iterator[None]:
         runner = before
 
 
-def on_device(
-    kernel: Any,
-    grid: tuple[int, ...],
-    arguments: tuple[Any, ...],
-    options: dict[str, Any],
-    meta: dict[str, Any],
-) -> None:
+def on_device(launch: Launch) -> None:
     """A runner: hands the launch to Triton."""
     try:
-        kernel[grid](*arguments, **options, **meta)
+        launch.kernel[launch.grid](*launch.arguments, **launch.options, **launch.meta)
     except (RuntimeError, subprocess.CalledProcessError) as error:
         # Triton builds a module of its own when it first runs
         if "C compiler" in str(error) or isinstance(error, subprocess.CalledProcessError):
@@ -71,13 +78,8 @@ def on_device(
         raise
 
 
-def compile_only(
-    kernel: Any,
-    grid: tuple[int, ...],
-    arguments: tuple[Any, ...],
-    options: dict[str, Any],
-    meta: dict[str, Any],
-) -> None:
+def compile_only(launch: Launch) -> None:
     """A runner: compiles for these arguments, runs nothing. The interpreter compiles nothing."""
     if not INTERPRETED:
-        kernel.warmup(*arguments, grid=grid, **options, **meta)
+        options = {**launch.options, **launch.meta}
+        launch.kernel.warmup(*launch.arguments, grid=launch.grid, **options)

@@ -62,9 +62,14 @@ class _Field:
 
 
 class _Layout:
-    """A kind of plan of one padded size: a buffer on the device and its image on the host."""
+    """A kind of plan of one padded size: a buffer on the device and its image on the host.
 
-    def __init__(self, plan: StepPlan | CommitPlan, rows: int, paths: int, backend: Any) -> None:
+    padded: the arrays in the buffer, by name, each with all of its room.
+    """
+
+    def __init__(
+        self, plan: StepPlan | CommitPlan, rows: int, paths: int, backend: TorchArrays
+    ) -> None:
         self._fields: list[_Field] = []
         at = 0
         # the longest last: a copy ends where it ends
@@ -78,6 +83,7 @@ class _Layout:
             self._blank[field.start : field.start + field.rows] = PADDED.get(field.name, 0)
         self._image = self._blank.copy()
         self.buffer = backend.empty((at,), "int32")
+        self.padded = {f.name: _part(self.buffer, f, f.rows) for f in self._fields}
 
     def fill(self, plan: StepPlan | CommitPlan) -> npt.NDArray[np.int32]:
         """The words to copy to the beginning of the buffer."""
@@ -89,14 +95,9 @@ class _Layout:
             end = field.start + len(host) * field.stride
         return self._image[:end]
 
-    def views(self, plan: StepPlan | CommitPlan, padded: bool) -> dict[str, Any]:
-        """The arrays in the buffer, with the room of the layout or as long as the plan's are."""
-        return {
-            field.name: _part(
-                self.buffer, field, field.rows if padded else len(getattr(plan, field.name))
-            )
-            for field in self._fields
-        }
+    def exact(self, plan: StepPlan | CommitPlan) -> dict[str, Any]:
+        """The same, as long as the plan's arrays are."""
+        return {f.name: _part(self.buffer, f, len(getattr(plan, f.name))) for f in self._fields}
 
 
 def _part(words: Any, field: _Field, rows: int) -> Any:
@@ -135,22 +136,22 @@ class PackedPlans(PlanBuffers):
     """
 
     def __init__(self, backend: TorchArrays, context: int, *, padded: bool) -> None:
-        self._arrays = backend
+        self._device = backend
         self._context, self._padded = context, padded
-        self._layouts: dict[Hashable, tuple[_Layout, dict[str, Any]]] = {}
+        self._layouts: dict[Hashable, _Layout] = {}
 
     def upload(self, plan: Plan) -> Plan:
         rows = padded_rows(plan.n_rows)
-        layout, views = self._layout(plan, rows)
-        self._arrays.upload(layout.fill(plan), into=layout.buffer)
+        layout = self._layout(plan, rows)
+        self._device.upload(layout.fill(plan), into=layout.buffer)
         if not self._padded:
-            return replace(plan, **layout.views(plan, padded=False))
+            return replace(plan, **layout.exact(plan))
         sizes: dict[str, int] = {"n_rows": rows}
         if isinstance(plan, StepPlan) and plan.n_keys:
             sizes["n_keys"] = padded_keys(plan.n_keys, self._context)
-        return replace(plan, **views, **sizes)
+        return replace(plan, **layout.padded, **sizes)
 
-    def _layout(self, plan: StepPlan | CommitPlan, rows: int) -> tuple[_Layout, dict[str, Any]]:
+    def _layout(self, plan: StepPlan | CommitPlan, rows: int) -> _Layout:
         paths = _path_room(rows, len(plan.paths)) if isinstance(plan, StepPlan) else 0
         shapes = tuple(
             _capacity(name, array, rows, paths) if array.ndim == 1 else array.shape
@@ -158,6 +159,5 @@ class PackedPlans(PlanBuffers):
         )
         key = (type(plan), shapes)
         if key not in self._layouts:
-            layout = _Layout(plan, rows, paths, self._arrays)
-            self._layouts[key] = layout, layout.views(plan, padded=True)
+            self._layouts[key] = _Layout(plan, rows, paths, self._device)
         return self._layouts[key]

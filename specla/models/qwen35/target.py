@@ -131,24 +131,25 @@ class Qwen35Target:
         folded first. logits: also return those of every row. Raises CapacityError, LifecycleError,
         TopologyError with nothing changed; any other failure leaves the sequences BROKEN.
         """
+        sequences = [sequence for sequence, _ in items]
         trees = [self._run_of(tokens) for _, tokens in items]
-        self._check(items, trees, "prefill", (Phase.EMPTY, Phase.CLEAN, Phase.PENDING))
+        self._check(sequences, trees, "prefill", (Phase.EMPTY, Phase.CLEAN, Phase.PENDING))
         total = sum(map(len, trees))
         if total > self.options.chunk:
             raise CapacityError(
                 f"{total} tokens in one prefill step; the chunk is {self.options.chunk}"
             )
-        for sequence, tree in zip((s for s, _ in items), trees, strict=True):
+        for sequence, tree in zip(sequences, trees, strict=True):
             self.store.pages.reserve(sequence, len(tree))
-        for sequence, _ in items:
+        for sequence in sequences:
             self.store.flush(sequence)
-        step, forest = self._lay_out(items, trees, verify=False)
+        step, forest = self._lay_out(sequences, trees, verify=False)
         with ExitStack() as stack:
-            for sequence, _ in items:
+            for sequence in sequences:
                 stack.enter_context(sequence.ledger.writing("a prefill"))
             # logits before the length moves on: a caller must be able to trust a failure
             rows = self._forward(step, logits)
-            for (sequence, _), tree in zip(items, trees, strict=True):
+            for sequence, tree in zip(sequences, trees, strict=True):
                 sequence.ledger.end_prefill(len(tree))
         return self._outcome(rows, forest) if logits else None
 
@@ -163,7 +164,7 @@ class Qwen35Target:
         LifecycleError, TopologyError with nothing changed; after any other failure a sequence can
         be verified or flushed again, unless its phase says BROKEN.
         """
-        trees = [tree for _, tree in items]
+        sequences, trees = [sequence for sequence, _ in items], [tree for _, tree in items]
         for tree in trees:
             if len(tree) > self.options.max_nodes:
                 raise CapacityError(
@@ -173,11 +174,11 @@ class Qwen35Target:
                 raise CapacityError(
                     f"token {max(tree.tokens)} is not in the vocabulary of {self.config.vocab_size}"
                 )
-        self._check(items, trees, "verify", OPEN_PHASES)
+        self._check(sequences, trees, "verify", OPEN_PHASES)
         for sequence, tree in items:
             self.store.pages.reserve(sequence, len(tree))
-        step, forest = self._lay_out(items, trees, verify=True)
-        for sequence, _ in items:
+        step, forest = self._lay_out(sequences, trees, verify=True)
+        for sequence in sequences:
             sequence.ledger.begin_verify()
         self._runner.forget()
         with ExitStack() as stack:
@@ -205,7 +206,7 @@ class Qwen35Target:
             for count in {self.backend.padded_rows(n): n for n in counts}.values():
                 tree = Tree.chain([0] * count)
                 self.store.pages.reserve(sequence, count)
-                step, _ = self._lay_out([(sequence, tree)], [tree], verify=True)
+                step, _ = self._lay_out([sequence], [tree], verify=True)
                 self._runner.prepare(*self._forward_calls(step, logits=True))
                 for _ in range(self._runner.rehearsals):
                     self.verify([(sequence, tree)])
@@ -216,13 +217,12 @@ class Qwen35Target:
 
     def _check(
         self,
-        items: Seq[tuple[Sequence, Any]],
+        sequences: list[Sequence],
         trees: list[Tree],
         operation: str,
         legal: tuple[Phase, ...],
     ) -> None:
         """Everything that can be refused, before anything changes."""
-        sequences = [sequence for sequence, _ in items]
         if len({id(s) for s in sequences}) != len(sequences):
             raise CapacityError("a sequence is named twice in one step; name each once")
         for sequence, tree in zip(sequences, trees, strict=True):
@@ -235,10 +235,10 @@ class Qwen35Target:
                 )
 
     def _lay_out(
-        self, items: Seq[tuple[Sequence, Any]], trees: list[Tree], *, verify: bool
+        self, sequences: list[Sequence], trees: list[Tree], *, verify: bool
     ) -> tuple[Step, Forest]:
         forest = Forest(tuple(trees))
-        ledgers = tuple(sequence.ledger for sequence, _ in items)
+        ledgers = tuple(sequence.ledger for sequence in sequences)
         plan = build_plan(forest, [ledger.place() for ledger in ledgers])
         step = Step(
             backend=self.backend,

@@ -18,7 +18,7 @@ MUTANTS = (
         changes=(
             Change(
                 TARGET,
-                "        for sequence, _ in items:\n            self.store.flush(sequence)\n",
+                "        for sequence in sequences:\n            self.store.flush(sequence)\n",
                 "",
             ),
         ),

@@ -95,9 +95,9 @@ MUTANTS = (
         "stops::test_lucebox_forced_closing_tokens_advance_the_position_once",
         change(
             "models.qwen35.target",
-            ("        for sequence, _ in items:\n            self.store.flush(sequence)\n"),
+            ("        for sequence in sequences:\n            self.store.flush(sequence)\n"),
             (
-                "        for sequence, _ in items:\n"
+                "        for sequence in sequences:\n"
                 "            sequence.ledger.length += sequence.ledger.pending_count\n"
                 "            self.store.flush(sequence)\n"
             ),
