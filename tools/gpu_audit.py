@@ -1,7 +1,7 @@
 """Check the GPU code of all kernels for all targets, without a GPU; exit 1 if any rule is broken.
 
     python tools/gpu_audit.py           check, print the table
-    python tools/gpu_audit.py --write   and put the table into docs/gpu-code.md
+    python tools/gpu_audit.py --write   and put the table into docs/gpu-sizes.md
 
 Needs the extra ``triton``. The rules are in tests/ptx/rules.py.
 """
@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "gpu-code.md"
+PAGE = ROOT / "docs" / "gpu-sizes.md"
 
 
 def main() -> int:
@@ -22,7 +22,9 @@ def main() -> int:
         description="Check the GPU code of all kernels for eight GPUs of NVIDIA and AMD, without a "
         "GPU. Takes a quarter of an hour the first time; Triton keeps what it compiled."
     )
-    parser.add_argument("--write", action="store_true", help="Put the table into docs/gpu-code.md.")
+    parser.add_argument(
+        "--write", action="store_true", help="Put the table into docs/gpu-sizes.md."
+    )
     write = parser.parse_args().write
     for package in ("torch", "triton"):
         if find_spec(package) is None:

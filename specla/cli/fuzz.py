@@ -23,7 +23,12 @@ LONGEST = 60 * 24 * 365.0
 @click.option("--backend", default="auto", show_default=True, metavar="NAME")
 @click.option("--level", default="kernels", show_default=True, help="kernels, engine or model.")
 @click.option("--minutes", type=float, metavar="M", help="Stop after this time.  [default: 1]")
-@click.option("--rounds", type=int, metavar="R", help="Stop after so many rounds of verification.")
+@click.option(
+    "--rounds",
+    type=int,
+    metavar="R",
+    help="Stop when so many rounds of verification are played and an example ends.",
+)
 @click.option("--short", is_flag=True, help="As many rounds as specla's own tests: about 20 s.")
 @click.option("--seed", type=int, default=0, show_default=True, metavar="S")
 @click.option("--save", default=".", show_default=True, metavar="DIR", help="For what is found.")

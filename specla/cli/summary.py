@@ -75,8 +75,9 @@ def _backend(settings: Mapping[str, Any]) -> str:
 
 
 def _speed(what: str, rate: float) -> str:
-    # a prompt of one token takes no prefill, so it has no speed
-    return f"{what}, {rate:.1f} tokens/s" if rate else what
+    if not rate:  # a prompt of one token takes no prefill, so it has no speed
+        return what
+    return f"{what}, {rate:.1f} tokens/s" if rate >= 1 else f"{what}, {1 / rate:.1f} s/token"
 
 
 def _shares(share: Mapping[str, float]) -> str:

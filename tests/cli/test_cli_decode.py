@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from cli.cli_expected import END, PROMPT, PROMPT_IDS, N, plainly, report, token_text
 
+from specla.cli.summary import summary_rows
+
 
 @pytest.mark.parametrize("adapter", ["none", "ngram"])
 def test_the_text_is_that_of_plain_decoding(run, model: Path, adapter: str) -> None:
@@ -130,3 +132,12 @@ def test_a_context_beyond_the_models_is_said(run, model: Path) -> None:
     assert result.code == 0
     assert "note: --ctx 5000 is beyond the model's" in result.err
     assert "beyond" not in run("decode", model, "-p", "hello", "-n", 1).err
+
+
+def test_a_speed_below_one_is_told_as_seconds_for_a_token(run, model: Path) -> None:
+    found = report(run, model, "-p", PROMPT, "-n", 3)
+    stats = found["stats"]
+    for speed, words in ((0.04, "25.0 s/token"), (0.9999, "1.0 s/token"), (1.0, "1.0 tokens/s")):
+        stats["decode_tokens_per_second"] = speed
+        rows = dict(summary_rows(stats, found["settings"], "limit", 1.0))
+        assert rows["decode"] == f"3 tokens in {stats['rounds']} rounds, {words}"

@@ -21,7 +21,7 @@ from specla.backends.triton.packing import LAYOUTS  # noqa: E402
 
 pytestmark = pytest.mark.triton
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "gpu-code.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "gpu-sizes.md"
 
 
 @pytest.mark.parametrize("target", TARGETS)
