@@ -134,6 +134,11 @@ class Backend(Arrays, Compositions, ABC):
         a step must have room for so many."""
         return n
 
+    def padded_keys(self, n: int, context: int) -> int:
+        """Positions for which a step that sees n of ``context`` positions launches attention
+        (``StepPlan.n_keys``), n at least; 0 where that is all the same."""
+        return 0
+
     # -- weights and products ---------------------------------------------------------------
 
     @abstractmethod

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from specla.folders import writable
+
 
 def numba_folders() -> list[Path]:
     """Where the Numba backend looks for code, first choice first. Imports Numba."""
@@ -21,16 +23,10 @@ def described(of: str, path: Path) -> dict[str, Any]:
         "of": of,
         "folder": str(path),
         "exists": path.is_dir(),
-        "writable": _writable(path),
+        "writable": writable(path),
         "files": files,
         "bytes": size,
     }
-
-
-def _writable(path: Path) -> bool:
-    absolute = path.absolute()
-    there = next(one for one in (absolute, *absolute.parents) if os.path.lexists(one))
-    return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 
 
 def _content(path: Path) -> tuple[int, int]:

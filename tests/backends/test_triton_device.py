@@ -13,6 +13,7 @@ import pytest
 from backends.fake_torch import Device, FakeTorch, OutOfMemoryError, amd, nvidia
 
 from specla.backends.triton import launch
+from specla.backends.triton.code_folder import is_empty
 from specla.errors import OptionError
 
 Load = Callable[[FakeTorch], Any]
@@ -24,7 +25,6 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
     """load(torch): the module `device`, imported anew on top of it."""
     before = {name: sys.modules.pop(name, None) for name in FAKED}
     monkeypatch.setattr(launch, "INTERPRETED", False)
-    monkeypatch.setattr(launch, "runner", None)
     for name in ("SPECLA_DEVICE", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
 
@@ -89,10 +89,10 @@ def test_the_cpu_is_no_gpu(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "TRITON_INTERPRET is set" in refusal(lambda: loaded.choose("cuda:0"))
 
 
-def test_who_takes_the_launches_says_where(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_takes_the_launches_says_where(load: Load) -> None:
     loaded = load(FakeTorch())
-    monkeypatch.setattr(launch, "runner", lambda *_: None)
-    assert str(loaded.choose("cpu")) == "cpu"
+    with launch.launches_to(lambda asked: None):
+        assert str(loaded.choose("cpu")) == "cpu"
 
 
 @pytest.mark.parametrize(
@@ -211,6 +211,20 @@ def test_a_first_run_on_a_gpu_is_announced(load: Load, used: Path) -> None:
         assert on_device(loaded, Device("cpu")).notes() == (), "nothing is compiled here"
         if used.exists():
             used.rmdir()
+
+
+def test_a_folder_for_compiled_code_that_cannot_be_one(
+    load: Load, used: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = load(FakeTorch(nvidia()))
+    for folder in (used / "kernel", used / "kernel" / "inner", Path("/proc/version/inner")):
+        monkeypatch.setenv("TRITON_CACHE_DIR", str(folder))
+        assert f"in {folder}; set TRITON_CACHE_DIR to" in refusal(loaded.choose)
+        assert not is_empty(folder) or not folder.exists()
+    monkeypatch.setenv("TRITON_CACHE_DIR", "")
+    assert refusal(loaded.choose).startswith("TRITON_CACHE_DIR is empty; unset it")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(used / "not" / "yet"))
+    assert str(loaded.choose()) == "cuda:0"
 
 
 def test_a_strange_version_of_triton_is_noted(load: Load, used: Path) -> None:

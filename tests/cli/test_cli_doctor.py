@@ -181,6 +181,8 @@ def test_the_folder_of_triton(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert code_folder() == Path("/home/somebody/.triton/cache")
     monkeypatch.setenv("TRITON_HOME", "/fast")
     assert code_folder() == Path("/fast/.triton/cache")
+    monkeypatch.setenv("TRITON_HOME", "")
+    assert code_folder() == Path(".triton/cache"), "as Triton takes it"
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     assert code_folder() == tmp_path
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from functools import partial
+from itertools import count
 from typing import Any, ClassVar
 
 import pytest
@@ -126,12 +127,23 @@ def test_a_device_that_failed_has_not_done_its_step(monkeypatch: pytest.MonkeyPa
 
 
 class FakeGraph:
-    """A torch.cuda.CUDAGraph that notes what happens to it."""
+    """A torch.cuda.CUDAGraph that notes what happens to it, and torch's rule for pools: one whose
+    last graph is gone can't be used again.
+
+    log: of all graphs.  alive: graphs in each pool.
+    """
 
     log: ClassVar[list[str]] = []
+    alive: ClassVar[dict[Any, int]] = {}
+    pool: Any = None
 
-    def capture_begin(self, **_: Any) -> None:
+    def capture_begin(self, *, pool: Any, capture_error_mode: str) -> None:
+        assert capture_error_mode == "thread_local"
+        if self.alive.get(pool, 1) == 0:
+            raise RuntimeError("use_count > 0 INTERNAL ASSERT FAILED")
         self.log.append("begin")
+        self.pool = pool
+        self.alive[pool] = self.alive.get(pool, 0) + 1
 
     def capture_end(self) -> None:
         self.log.append("end")
@@ -139,16 +151,56 @@ class FakeGraph:
     def replay(self) -> None:
         self.log.append("replay")
 
+    def __del__(self) -> None:
+        if self.pool is not None:
+            self.alive[self.pool] -= 1
+
 
 @pytest.fixture
 def torch_capture(monkeypatch: pytest.MonkeyPatch) -> TorchCapture:
     monkeypatch.setattr(FakeGraph, "log", [])
+    monkeypatch.setattr(FakeGraph, "alive", {})
     monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    handles = count()
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: next(handles))
     return TorchCapture(torch.device("cpu"))
+
+
+def test_graphs_share_a_pool_while_there_are_any(torch_capture: TorchCapture) -> None:
+    kept = [torch_capture.record(lambda: 1) for _ in range(3)]
+    assert FakeGraph.alive == {0: 3}
+    del kept
+    # a model is gone, the next one is made on the same backend
+    again = torch_capture.record(lambda: 2)
+    assert again.result == 2 and FakeGraph.alive == {0: 0, 1: 1}
+
+
+def test_after_a_failed_capture_the_next_one_can_be_made(torch_capture: TorchCapture) -> None:
+    for call, error in ((fails, SpeclaError), (_interrupted, KeyboardInterrupt)):
+        with pytest.raises(error):
+            torch_capture.record(call)
+        assert torch_capture.record(lambda: 1).result == 1
+
+
+def test_a_card_that_runs_full_says_so_itself(torch_capture: TorchCapture) -> None:
+    """Not that the step can't be captured, nor what ending the capture made of it."""
+
+    def full() -> Any:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    def ended(self: FakeGraph) -> None:
+        raise RuntimeError("the capture is invalid")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FakeGraph, "capture_end", ended)
+        with pytest.raises(torch.cuda.OutOfMemoryError):
+            torch_capture.record(full)
+        with pytest.raises(SpeclaError, match="the capture is invalid"):
+            torch_capture.record(lambda: 1)
+    assert torch_capture.record(lambda: 1).result == 1
 
 
 def test_torch_captures_launches_and_keeps_their_memory(
@@ -172,14 +224,14 @@ def test_torch_captures_launches_and_keeps_their_memory(
     assert log[-1] == "replay"
 
 
-def test_a_capture_thatfails_is_ended_and_says_what_to_do(torch_capture: TorchCapture) -> None:
+def test_a_capture_that_fails_is_ended_and_says_what_to_do(torch_capture: TorchCapture) -> None:
     with pytest.raises(SpeclaError, match=r"no result.*SPECLA_TRITON_GRAPHS=0"):
         torch_capture.record(fails)
     assert FakeGraph.log == ["begin", "end"]
-    before = launches.runner
+    before = launches.taker()
     with pytest.raises(KeyboardInterrupt):
         torch_capture.record(_interrupted)
-    assert launches.runner is before and FakeGraph.log[-1] == "end"
+    assert launches.taker() is before and FakeGraph.log[-1] == "end"
 
 
 def _interrupted() -> Any:

@@ -143,7 +143,9 @@ class Lanes:
         at = self.only_active(base + operand.offset)
         if space == "global":
             return self.memory, at
-        if at.size and (at.min() < 0 or at.max() >= self.shared_size):
+        # of 32 bits: a base may lie below 0 if the offset leads back
+        at &= 0xFFFFFFFF
+        if at.size and at.max() >= self.shared_size:
             raise PtxError("shared memory: an access is out of bounds")
         return self.shared, at + self.only_active(self.shared_base)
 

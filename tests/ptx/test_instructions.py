@@ -199,6 +199,12 @@ def test_memory() -> None:
     assert found[3, 1:].tolist() == [5] * 31
 
 
+def test_a_shared_address_may_lie_below_its_array_until_the_offset_is_added() -> None:
+    body = """mov.b32 %r1, global_smem; shl.b32 %r2, %r50, 2; add.s32 %r1, %r1, %r2;
+    sub.s32 %r1, %r1, 64; st.shared.b32 [%r1+64], %r0; ld.shared.b32 %r20, [%r1+64];"""
+    assert run_snippet(body, LANE, shared=128)[0].tolist() == LANE.tolist()
+
+
 def test_asynchronous_copies_fill_up_with_zeros() -> None:
     body = """mov.b32 %r1, global_smem; shl.b32 %r2, %r50, 2; add.s32 %r1, %r1, %r2;
     setp.lt.s32 %p1, %r50, 2; selp.b32 %r3, 4, 0, %p1;

@@ -23,7 +23,7 @@ from specla.backends.triton.launch import INTERPRETED
 from specla.backends.triton.matrices import Matrices
 from specla.backends.triton.moves import Moves
 from specla.backends.triton.norms import Norms
-from specla.backends.triton.plans import PackedPlans, padded_rows
+from specla.backends.triton.plans import PackedPlans, padded_keys, padded_rows
 from specla.backends.triton.products import Products
 from specla.backends.triton.quantise import Quantiser
 from specla.backends.triton.scratch import Scratch
@@ -84,6 +84,9 @@ class TritonBackend(
 
     def padded_rows(self, n: int) -> int:
         return n if self._capture is None else padded_rows(n)
+
+    def padded_keys(self, n: int, context: int) -> int:
+        return n if self._capture is None else padded_keys(n, context)
 
 
 def _graphs_wanted() -> bool:

@@ -9,7 +9,7 @@ import torch
 
 from specla.backends.options import wanted_device
 from specla.backends.triton import launch
-from specla.backends.triton.code_folder import code_folder, is_empty
+from specla.backends.triton.code_folder import code_folder, is_empty, require_folder
 from specla.backends.triton.gpus import Gpu, gpu, gpus, no_gpu
 from specla.backends.triton.packages import untested
 from specla.backends.triton.sizes import kept_bytes
@@ -43,10 +43,11 @@ def choose(wanted: str | torch.device | None = None) -> torch.device:
             )
         return host
     if wanted == "cpu":
-        if launch.runner is not None:
+        if launch.taker() is not launch.on_device:
             return host
         raise OptionError(f"{_named(wanted)} is no GPU, and backend 'triton' needs one; {_SLOWLY}")
     chosen = torch.device(_usable(wanted).device)
+    require_folder()
     # Triton launches on the thread's current device, wherever the tensors lie
     torch.cuda.set_device(chosen)
     return chosen

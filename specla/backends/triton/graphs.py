@@ -12,10 +12,13 @@ computes nothing, then launched, like all later ones.
 
 from __future__ import annotations
 
+import gc
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
+from weakref import WeakSet
 
 import torch
 
@@ -99,7 +102,7 @@ class GraphSteps(StepRunner):
             self._progress = Progress.PARTIAL
             inner(asked)
 
-        inner = launch.runner or launch.on_device
+        inner = launch.taker()
         with launches_to(first):
             result = calls()
         self._progress = Progress.DONE
@@ -133,7 +136,8 @@ class TorchCapture:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = torch.cuda.Stream(device)
-        self._pool = torch.cuda.graph_pool_handle()
+        self._pool: Any = None
+        self._graphs: WeakSet[Any] = WeakSet()
 
     def record(self, calls: Callable[[], Any]) -> Graph:
         memory: dict[int, Any] = {}
@@ -144,22 +148,41 @@ class TorchCapture:
                     memory[argument.untyped_storage().data_ptr()] = argument
             launch.on_device(asked)
 
-        graph = torch.cuda.CUDAGraph()
+        # a graph that is freed during a capture would wait for the device, which ends the capture
+        gc.collect()
         torch.cuda.synchronize(self._device)
+        if not self._graphs:
+            # torch refuses a pool whose last graph is gone
+            self._pool = torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.stream(self._stream), launches_to(keep):
-                # other threads may use the device meanwhile
-                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-                try:
-                    result = calls()
-                finally:
-                    graph.capture_end()
-        except RuntimeError as error:
+                result = self._captured(graph, calls)
+        except BaseException as error:
+            # a pool in which no capture came to its end is of no use either
+            self._graphs.clear()
+            if isinstance(error, torch.cuda.OutOfMemoryError) or not isinstance(
+                error, RuntimeError
+            ):
+                raise
             raise SpeclaError(
                 f"a step can't be captured as a graph ({str(error).splitlines()[0]}); "
                 f"run kernel by kernel with SPECLA_TRITON_GRAPHS=0"
             ) from error
+        self._graphs.add(graph)
         return Graph(graph.replay, result, tuple(memory.values()))
+
+    def _captured(self, graph: Any, calls: Callable[[], Any]) -> Any:
+        # other threads may use the device meanwhile
+        graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+        try:
+            result = calls()
+        except BaseException:
+            with suppress(RuntimeError):  # what it says of the capture is a consequence
+                graph.capture_end()
+            raise
+        graph.capture_end()
+        return result
 
     def wait(self) -> None:
         torch.cuda.synchronize(self._device)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,8 +36,7 @@ class Launch:
 
 Runner = Callable[[Launch], None]
 
-runner: Runner | None = None
-"""Takes launches in place of Triton if set. Tests run compiled code without a GPU this way."""
+_taker: ContextVar[Runner | None] = ContextVar("taker", default=None)
 
 
 def launch(
@@ -49,24 +49,29 @@ def launch(
     if 0 in grid:
         return
     asked = Launch(kernel, grid, arguments, {"num_warps": warps, **EXACT}, meta)
-    (runner or on_device)(asked)
+    taker()(asked)
 
 
 @contextmanager
-def launches_to(taker: Runner) -> Iterator[None]:
-    """``taker`` takes all launches."""
-    global runner
-    before, runner = runner, taker
+def launches_to(runner: Runner) -> Iterator[None]:
+    """``runner`` takes all launches of this thread. Tests run compiled code without a GPU so."""
+    before = _taker.set(runner)
     try:
         yield
     finally:
-        runner = before
+        _taker.reset(before)
+
+
+def taker() -> Runner:
+    """Who takes this thread's launches."""
+    return _taker.get() or on_device
 
 
 def on_device(launch: Launch) -> None:
     """A runner: hands the launch to Triton."""
     try:
-        launch.kernel[launch.grid](*launch.arguments, **launch.options, **launch.meta)
+        with _current_device(launch.arguments):
+            launch.kernel[launch.grid](*launch.arguments, **launch.options, **launch.meta)
     except (RuntimeError, subprocess.CalledProcessError) as error:
         # Triton builds a module of its own when it first runs
         if "C compiler" in str(error) or isinstance(error, subprocess.CalledProcessError):
@@ -78,8 +83,19 @@ def on_device(launch: Launch) -> None:
         raise
 
 
+def _current_device(arguments: tuple[Any, ...]) -> AbstractContextManager[object]:
+    """Triton launches on the thread's current device, wherever the tensors lie."""
+    import torch
+
+    device = next((a.device for a in arguments if isinstance(a, torch.Tensor)), None)
+    if device is None or device.type != "cuda" or device.index == torch.cuda.current_device():
+        return nullcontext()
+    return torch.cuda.device(device)
+
+
 def compile_only(launch: Launch) -> None:
     """A runner: compiles for these arguments, runs nothing. The interpreter compiles nothing."""
     if not INTERPRETED:
         options = {**launch.options, **launch.meta}
-        launch.kernel.warmup(*launch.arguments, grid=launch.grid, **options)
+        with _current_device(launch.arguments):
+            launch.kernel.warmup(*launch.arguments, grid=launch.grid, **options)

@@ -235,13 +235,17 @@ class DflashDrafter:
     def _block_calls(
         self, context: Context, depth: int, k: int
     ) -> tuple[BlockPlans, tuple[str, int, int, int], StepPlan, Callable[[], tuple[Any, ...]]]:
-        plans = self._plans(self.first + depth if self._causal else self.slots)
+        slots = self.first + depth if self._causal else self.slots
+        plans, rows = self._plans(slots), self._target.context + self.slots
+        n_keys = self._backend.padded_keys(context.length + slots, rows)
+        shape, of_layer = plans.launched_for(n_keys)
         k = max(min(k, self._output.source.rows), 1)
 
         def calls() -> tuple[Any, ...]:
-            return self._block(self._step(context.pool, plans.block), plans, depth, k)
+            step = self._step(context.pool, plans.block)
+            return self._block(step, plans.block, of_layer, depth, k)
 
-        return plans, ("block", context.pool_index, depth, k), plans.shape, calls
+        return plans, ("block", context.pool_index, depth, k), shape, calls
 
     def _plans(self, slots: int) -> BlockPlans:
         if slots not in self._block_plans:
@@ -249,13 +253,15 @@ class DflashDrafter:
             self._block_plans[slots] = BlockPlans(self._backend, sights, self._target.context)
         return self._block_plans[slots]
 
-    def _block(self, step: DraftStep, plans: BlockPlans, depth: int, k: int) -> tuple[Any, ...]:
+    def _block(
+        self, step: DraftStep, plan: StepPlan, of_layer: list[StepPlan], depth: int, k: int
+    ) -> tuple[Any, ...]:
         """All kernels of a block: hidden rows, logits, best values and ids, maxima and sums."""
         backend, config = self._backend, self.config
         x = step.rows("x", config.d_model)
-        backend.embed(plans.block.tokens, self._embedding, x)
-        for layer, sight in zip(self._layers, plans.of_layer, strict=True):
-            layer.forward(step, x, plans.block, sight)
+        backend.embed(plan.tokens, self._embedding, x)
+        for layer, sight in zip(self._layers, of_layer, strict=True):
+            layer.forward(step, x, plan, sight)
         normed = step.rows("final", config.d_model)
         backend.rms_norm(x, self._output_norm, config.rms_eps, normed)
         hidden = backend.view(normed, slice(self.first, self.first + depth))

@@ -5,7 +5,7 @@ So recorded steps need no new arguments: one upload of integers per step changes
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,13 @@ class BlockPlans:
         self.shape = _without_arrays(self.block)
         kinds = {kind: self._seeing(kind, slot, zeros) for kind in sights.kinds}
         self.of_layer = [kinds[kind] for kind in sights.config.sliding]
+
+    def launched_for(self, n_keys: int) -> tuple[StepPlan, list[StepPlan]]:
+        """``shape`` and ``of_layer`` for attention over ``n_keys`` positions, 0 for all."""
+        if not n_keys:
+            return self.shape, self.of_layer
+        layers = [replace(plan, n_keys=n_keys) for plan in self.of_layer]
+        return replace(self.shape, n_keys=n_keys), layers
 
     def fill(self, slot: int, length: int, tokens: Int32) -> None:
         """For tokens [B] after ``length`` committed positions of the sequence in ``slot``."""

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from specla.backends.base import Backend, RotaryTable, Weight
 from specla.backends.pools import KvShape, RecurrentShape
@@ -219,9 +218,9 @@ class MtpDrafter:
         out, logits, values, ids = self._runner.run(
             ("guess", first), step.plan, lambda: self._predict(step, hidden)
         )
-        best: npt.NDArray[np.float32] = self.backend.download(values)[0]
-        chosen = int(self.backend.download(ids)[0, 0])
-        log_prob = log_probability(self.backend.download(logits)[0], chosen)
+        (best,), (leaders,), (row,) = self.backend.download_all(values, ids, logits)
+        chosen = int(leaders[0])
+        log_prob = log_probability(row, chosen)
         if not np.isfinite(best[0]) or not np.isfinite(log_prob):
             return None, out
         return MtpGuess(chosen, log_prob, leading_share(best)), out
