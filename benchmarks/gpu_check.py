@@ -104,18 +104,19 @@ def _run(
 
 
 def _verdicts(report: dict[str, Any]) -> None:
-    from gpu.goals import goals
+    from gpu.goals import judge
 
-    judged = goals(report["parts"])
-    report["goals"] = [goal.report() for goal in judged]
+    judged = judge(report["parts"])
+    report["goals"] = [one.report() for one in judged]
     print("\n## parts\n")
     table = Table("part", "status", "problems")
     for name, part in report["parts"].items():
         table.row(name, part["status"], len(part["problems"]) + (part["error"] is not None))
     print("\n## goals for an H200\n")
     table = Table("goal", "wanted", "found", "verdict")
-    for goal in judged:
-        table.row(goal.name, goal.wanted, "-" if goal.found is None else goal.found, goal.verdict)
+    for one in judged:
+        found = "-" if one.found is None else one.found
+        table.row(one.goal.name, one.goal.wanted, found, one.verdict)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

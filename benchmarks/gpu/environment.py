@@ -13,7 +13,7 @@ from harness import Table
 
 import specla
 from gpu.parts import Findings, Setting
-from gpu.timing import cache_bytes, ratio, shown
+from gpu.timing import cache_bytes, shown
 
 PACKAGES = ("torch", "triton", "numpy", "flash-linear-attention")
 UNKNOWN = "unknown"
@@ -28,30 +28,13 @@ def environment(setting: Setting, findings: Findings) -> None:
         "python": platform.python_version(),
         **_versions(),
     }
-    findings.figures["copy_bandwidth"] = copy_bandwidth(setting)
+    bandwidth = setting.timer.copy_bandwidth(setting.device, setting.sizes.copy_bytes)
+    findings.figures["copy_bandwidth"] = bandwidth
     table = Table("what", "is")
     for group in ("device", "versions"):
         for name, value in findings.figures[group].items():
             table.row(name, value)
-    table.row("copy, read + written, GB/s", shown(findings.figures["copy_bandwidth"], 1e-9))
-
-
-def copy_bandwidth(setting: Setting) -> float | None:
-    """Bytes per second of a big copy within the GPU's memory, read and written bytes together.
-
-    Measured once. Raises RuntimeError if the copy isn't one.
-    """
-    import torch
-
-    if setting.bandwidth is None:
-        size = setting.sizes.copy_bytes
-        words = torch.arange(size // 8, dtype=torch.int64, device=setting.device)
-        target = torch.zeros_like(words)
-        seconds = setting.timer.seconds("copy", lambda: target.copy_(words))
-        if not torch.equal(words, target):
-            raise RuntimeError("a copy within the GPU's memory differs from its source")
-        setting.bandwidth = ratio(2.0 * size, seconds)
-    return setting.bandwidth
+    table.row("copy, read + written, GB/s", shown(bandwidth, 1e-9))
 
 
 def _device(name: str) -> dict[str, Any]:

@@ -3,67 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from gpu.products import speeds_of_kinds
 
-Results = dict[str, dict[str, Any]]
+Figures = dict[str, Any]
+"""Of a part; empty if it didn't run."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """found: None where it was not measured.  at_least: whether more is better.  complete: whether
-    all cases of the part were reached."""
+    """at_least: whether more is better.  find: from the figures of ``part``; None where it was not
+    measured."""
 
+    part: str
     name: str
     bound: float
     at_least: bool
-    found: float | None
     unit: str
-    complete: bool = True
-
-    @property
-    def verdict(self) -> str:
-        """In words."""
-        if self.found is None:
-            return "not measured"
-        met = self.found >= self.bound if self.at_least else self.found <= self.bound
-        verdict = "met" if met else "not met"
-        return verdict if self.complete else f"{verdict} in the cases that were reached"
+    find: Callable[[Figures], float | None]
 
     @property
     def wanted(self) -> str:
         """In words."""
         return f"{'>=' if self.at_least else '<='} {self.bound:g}{self.unit}"
 
+
+@dataclass(frozen=True)
+class Judged:
+    """complete: whether all cases of the part were reached."""
+
+    goal: Goal
+    found: float | None
+    complete: bool
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        if self.found is None:
+            return "not measured"
+        bound = self.goal.bound
+        met = self.found >= bound if self.goal.at_least else self.found <= bound
+        verdict = "met" if met else "not met"
+        return verdict if self.complete else f"{verdict} in the cases that were reached"
+
     def report(self) -> dict[str, Any]:
         """JSON-able."""
-        return {**asdict(self), "verdict": self.verdict}
-
-
-def goals(results: Results) -> list[Goal]:
-    """All of them, from the parts' figures. Where cases vary, the worst one is judged."""
-
-    def goal(part: str, name: str, wanted: tuple[float, bool, str], found: float | None) -> Goal:
-        bound, at_least, unit = wanted
-        return Goal(name, bound, at_least, found, unit, not results.get(part, {}).get("left_out"))
-
-    growth, price = "GDN verify, 22 nodes over 1, one sequence", "price of exactness, 22 nodes"
-    streamed = "weights of a kind over copy, 1 to 16 rows"
-    plain, replay = "plain decoding, tokens/s", "replay at accept length 5, best nodes"
-    return [
-        goal("recurrence", growth, (1.5, False, " x"), _growth(results)),
-        goal("recurrence", price, (5, False, " %"), _price(results)),
-        goal("products", streamed, (70, True, " %"), _streamed(results)),
-        goal("decoding", plain, (100, True, ""), _plain(results)),
-        goal("decoding", replay, (3.5, True, " x"), _replay(results)),
-    ]
-
-
-def _rows(results: Results, part: str, name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = results.get(part, {}).get(name, [])
-    return found
+        return {
+            "name": self.goal.name,
+            "bound": self.goal.bound,
+            "at_least": self.goal.at_least,
+            "found": self.found,
+            "unit": self.goal.unit,
+            "complete": self.complete,
+            "verdict": self.verdict,
+        }
 
 
 def _over(values: list[float | None], choose: Callable[[list[float]], float]) -> float | None:
@@ -72,32 +67,48 @@ def _over(values: list[float | None], choose: Callable[[list[float]], float]) ->
     return choose(known) if known and len(known) == len(values) else None
 
 
-def _growth(results: Results) -> float | None:
-    rows = [row for row in _rows(results, "recurrence", "verify") if row["batch"] == 1]
+def _growth(recurrence: Figures) -> float | None:
+    rows = [row for row in recurrence.get("verify", []) if row["batch"] == 1]
     one = [row["verify"] for row in rows if row["nodes"] == 1]
     many = _over([row["verify"] for row in rows if row["nodes"] == 22], max)
     return None if not one or one[0] is None or many is None else many / one[0]
 
 
-def _price(results: Results) -> float | None:
-    rows = _rows(results, "recurrence", "verify")
+def _price(recurrence: Figures) -> float | None:
+    rows = recurrence.get("verify", [])
     worst = _over([row["price"] for row in rows if row["nodes"] == 22], max)
     return None if worst is None else 100 * worst
 
 
-def _streamed(results: Results) -> float | None:
-    bandwidth = results.get("products", {}).get("copy_bandwidth")
-    rows = [row for row in _rows(results, "products", "products") if row["n"] <= 16]
+def _streamed(products: Figures) -> float | None:
+    bandwidth = products.get("copy_bandwidth")
+    rows = [row for row in products.get("products", []) if row["n"] <= 16]
     speeds = [speed for _, _, speed in speeds_of_kinds(rows)]
     worst = _over(speeds, min)
     return None if worst is None or bandwidth is None else 100 * worst / bandwidth
 
 
-def _plain(results: Results) -> float | None:
-    found: float | None = results.get("decoding", {}).get("plain_tokens_per_second")
+def _plain(decoding: Figures) -> float | None:
+    found: float | None = decoding.get("plain_tokens_per_second")
     return found
 
 
-def _replay(results: Results) -> float | None:
-    rows = _rows(results, "decoding", "replay")
+def _replay(decoding: Figures) -> float | None:
+    rows = decoding.get("replay", [])
     return _over([row["speed_up"] for row in rows if row["accept"] == 5], max)
+
+
+# part, name, bound, whether more is better, unit, what finds it
+GOALS: tuple[Goal, ...] = (
+    Goal("recurrence", "GDN verify, 22 nodes over 1, one sequence", 1.5, False, " x", _growth),
+    Goal("recurrence", "price of exactness, 22 nodes", 5, False, " %", _price),
+    Goal("products", "weights of a kind over copy, 1 to 16 rows", 70, True, " %", _streamed),
+    Goal("decoding", "plain decoding, tokens/s", 100, True, "", _plain),
+    Goal("decoding", "replay at accept length 5, best nodes", 3.5, True, " x", _replay),
+)
+
+
+def judge(results: dict[str, Figures]) -> list[Judged]:
+    """All goals, from the parts' figures. Where cases vary, the worst one is judged."""
+    parts = [(goal, results.get(goal.part, {})) for goal in GOALS]
+    return [Judged(goal, goal.find(part), not part.get("left_out")) for goal, part in parts]

@@ -61,14 +61,13 @@ class Findings:
 
 @dataclass
 class Setting:
-    """What all parts work with. clock: of the part that runs. bandwidth: see environment.py."""
+    """What all parts work with. clock: of the part that runs."""
 
     sizes: Sizes
     device: str
     rehearsal: bool
     timer: Timer
     clock: Clock
-    bandwidth: float | None = None
 
     def backend(self) -> Any:
         """A new GPU backend."""

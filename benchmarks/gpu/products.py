@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from harness import Table
 
-from gpu.environment import copy_bandwidth
 from gpu.mixtures import choice_of, copied, file_bytes, mixed, reference_rows, small_matrix
 from gpu.parts import Findings, Setting
 from gpu.timing import cold_bytes, ratio, shown
@@ -27,7 +26,8 @@ MOST_COPIES = 64
 
 def products(setting: Setting, findings: Findings) -> None:
     """All kinds, matrices and numbers of rows."""
-    bandwidth, sizes = copy_bandwidth(setting), setting.sizes
+    sizes = setting.sizes
+    bandwidth = setting.timer.copy_bandwidth(setting.device, sizes.copy_bytes)
     findings.figures["copy_bandwidth"] = bandwidth
     columns = [f"n = {n}, GB/s (share)" for n in sizes.rows]
     table = Table("kind", "matrix", "rows x columns", "MB", *columns)

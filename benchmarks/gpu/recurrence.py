@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from harness import Table
 
-from gpu.environment import copy_bandwidth
 from gpu.forests import forest
 from gpu.inexact import free_backend, fused
 from gpu.linear_attention import LinearAttention, fused_recurrent
@@ -29,7 +28,8 @@ COLUMNS = ("bytes, us", "over bytes", "snapshots, us", "fla, us", "inexact, us",
 
 def recurrence(setting: Setting, findings: Findings) -> None:
     """All numbers of nodes, chains and trees, batches."""
-    bandwidth, fla = copy_bandwidth(setting), _fla(setting)
+    bandwidth = setting.timer.copy_bandwidth(setting.device, setting.sizes.copy_bytes)
+    fla = _fla(setting)
     findings.figures["copy_bandwidth"] = bandwidth
     findings.figures["fla"] = fla if isinstance(fla, str) else "measured"
     print(f"flash-linear-attention: {findings.figures['fla']}")

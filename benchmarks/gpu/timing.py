@@ -23,6 +23,7 @@ class Timer:
         self.rehearsal = rehearsal
         self.repeats = repeats
         self.eager: list[str] = []
+        self._bandwidths: dict[tuple[str, int], float | None] = {}
 
     def seconds(self, name: str, run: Callable[[], object]) -> float | None:
         """Median of a few runs of everything that ``run`` launches."""
@@ -30,6 +31,21 @@ class Timer:
             run()
             return None
         return self._median(self._captured(name, run))
+
+    def copy_bandwidth(self, device: str, size: int) -> float | None:
+        """Bytes per second of a copy of ``size`` bytes within the GPU's memory, read and written
+        bytes together. Measured once. Raises RuntimeError if the copy isn't one.
+        """
+        import torch
+
+        if (device, size) not in self._bandwidths:
+            words = torch.arange(size // 8, dtype=torch.int64, device=device)
+            target = torch.zeros_like(words)
+            seconds = self.seconds("copy", lambda: target.copy_(words))
+            if not torch.equal(words, target):
+                raise RuntimeError("a copy within the GPU's memory differs from its source")
+            self._bandwidths[device, size] = ratio(2.0 * size, seconds)
+        return self._bandwidths[device, size]
 
     def _captured(self, name: str, run: Callable[[], object]) -> Callable[[], object]:
         import torch

@@ -31,7 +31,7 @@ from typing import Any
 
 from specla.backends.arrays import Arrays
 from specla.backends.compositions import Compositions
-from specla.backends.plans import PlanBuffers
+from specla.backends.plans import PlanBuffers, PlanUpload
 from specla.backends.pools import FeaturePool, KvPool, RecurrentPool
 from specla.backends.steps import StepRunner
 from specla.backends.weights import WeightSource
@@ -125,7 +125,7 @@ class Backend(Arrays, Compositions, ABC):
         """A new runner for the steps of one model."""
         return StepRunner()
 
-    def plan_buffers(self, context: int) -> PlanBuffers:
+    def plan_buffers(self, context: int) -> PlanUpload:
         """New buffers for the plans of a model's steps. context: positions a sequence may have."""
         return PlanBuffers(self)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,19 @@ if TYPE_CHECKING:
     from specla.backends.base import Backend
 
 
-class PlanBuffers:
+class PlanUpload(ABC):
+    """Brings the plans of a model's steps to the device."""
+
+    @abstractmethod
+    def upload(self, plan: Plan) -> Plan:
+        """The same plan on the device, good until the next one of its kind.
+
+        A backend may lay it out for more rows than it has: ``n_rows`` and the arrays of rows, of
+        chains and of nodes are larger then, ``counts`` and the offsets tell what is real.
+        """
+
+
+class PlanBuffers(PlanUpload):
     """A buffer for each of a plan's arrays, kept from step to step: right for every backend."""
 
     def __init__(self, backend: Backend) -> None:
@@ -21,11 +34,6 @@ class PlanBuffers:
         self._buffers: dict[tuple[tuple[str, str], tuple[int, ...]], Any] = {}
 
     def upload(self, plan: Plan) -> Plan:
-        """The same plan on the device, good until the next one of its kind.
-
-        A backend may lay it out for more rows than it has: ``n_rows`` and the arrays of rows, of
-        chains and of nodes are larger then, ``counts`` and the offsets tell what is real.
-        """
         kind = type(plan).__name__
         return map_arrays(plan, lambda name, array: self._upload((kind, name), array))
 

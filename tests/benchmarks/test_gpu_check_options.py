@@ -12,7 +12,7 @@ from typing import Any
 import gpu_check
 import pytest
 from gpu.forests import branching, forest
-from gpu.goals import goals
+from gpu.goals import judge
 from gpu.inexact import free_text
 from gpu.parts import Findings, Setting, run_parts
 from gpu.sizes import FULL, TINY
@@ -161,20 +161,20 @@ def _results(**changes: Any) -> dict[str, dict[str, Any]]:
 
 
 def test_goals_are_judged_by_the_worst_case() -> None:
-    judged = goals(_results())
-    assert [goal.found for goal in judged] == [1.4, 2.0, 80.0, 99.0, 3.6]
-    assert [goal.verdict for goal in judged] == ["met", "met", "met", "not met", "met"]
-    json.dumps([goal.report() for goal in judged], allow_nan=False)
+    judged = judge(_results())
+    assert [one.found for one in judged] == [1.4, 2.0, 80.0, 99.0, 3.6]
+    assert [one.verdict for one in judged] == ["met", "met", "met", "not met", "met"]
+    json.dumps([one.report() for one in judged], allow_nan=False)
 
 
 def test_what_was_not_measured_is_no_success() -> None:
-    assert {goal.verdict for goal in goals({})} == {"not measured"}
+    assert {one.verdict for one in judge({})} == {"not measured"}
     # one case without a time, because its output was wrong, and nothing is known of the worst
     rows = [*_results()["recurrence"]["verify"]]
     rows[1] = rows[1] | {"verify": None, "price": None}
-    growth, price, *_ = goals(_results(recurrence={"verify": rows}))
+    growth, price, *_ = judge(_results(recurrence={"verify": rows}))
     assert growth.verdict == price.verdict == "not measured"
-    first, *_ = goals(_results(recurrence={"left_out": ["22 nodes, tree, batch 8"]}))
+    first, *_ = judge(_results(recurrence={"left_out": ["22 nodes, tree, batch 8"]}))
     assert first.verdict == "met in the cases that were reached"
 
 

@@ -51,10 +51,13 @@ class OneSecond(Timer):
     def seconds(self, name: str, run: Callable[[], object]) -> float | None:
         return 1.0
 
+    def copy_bandwidth(self, device: str, size: int) -> float | None:
+        return 1e9
+
 
 @pytest.fixture
 def setting() -> Setting:
-    return Setting(TINY, "cpu", False, OneSecond(rehearsal=False), Clock(600), bandwidth=1e9)
+    return Setting(TINY, "cpu", False, OneSecond(rehearsal=False), Clock(600))
 
 
 @pytest.mark.parametrize("part", gpu_check.SHARES)
@@ -205,7 +208,6 @@ def test_a_wrong_recurrence_has_no_time(setting: Setting, monkeypatch: pytest.Mo
         arguments[-1][-1] *= 1.0000002
 
     monkeypatch.setattr(TritonBackend, "gdn_verify", wrong)
-    monkeypatch.setattr(recurrence_part, "copy_bandwidth", lambda _: 1e9)
     setting.sizes = replace(TINY, nodes=(4,), batches=(1,))
     findings = Findings()
     recurrence_part.recurrence(setting, findings)

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton.language")
 
 from gpu.devices import gpu_device  # noqa: E402
-from gpu.environment import copy_bandwidth, environment  # noqa: E402
+from gpu.environment import environment  # noqa: E402
 from gpu.parts import Clock, Findings, Setting  # noqa: E402
 from gpu.sizes import TINY  # noqa: E402
 from gpu.timing import Timer, cold_bytes  # noqa: E402
@@ -98,14 +98,24 @@ def test_a_rehearsal_runs_once_and_tells_no_time() -> None:
     assert runs == [1]
 
 
+def test_the_bandwidth_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = play(monkeypatch, Device())
+    timer = Timer(rehearsal=False, repeats=3)
+    # memory comes from the host; the copy takes the 4 ms of the events
+    for _ in range(2):
+        assert timer.copy_bandwidth("cpu", 4096) == 2 * 4096 / 4e-3
+    assert device.log == ["begin", "end", *["replay"] * 4]
+    assert timer.copy_bandwidth("cpu", 8192) != 2 * 4096 / 4e-3
+
+
 def test_the_device_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
     play(monkeypatch, Device())
-    # memory comes from the host; the copy takes the 4 ms of the events
-    setting = Setting(TINY, "cpu", False, Timer(rehearsal=False, repeats=3), Clock(60))
-    assert copy_bandwidth(setting) == 2 * TINY.copy_bytes / 4e-3
-    setting.device = "cuda:1"
+    timer = Timer(rehearsal=False)
+    # there is no memory on it to copy
+    monkeypatch.setattr(timer, "copy_bandwidth", lambda device, size: float(size))
     findings = Findings()
-    environment(setting, findings)
+    environment(Setting(TINY, "cuda:1", False, timer, Clock(60)), findings)
+    assert findings.figures["copy_bandwidth"] == TINY.copy_bytes
     found = findings.figures["device"]
     assert (found["name"], found["architecture"]) == ("Played", "sm_90")
     assert cold_bytes("cuda:1") == 3 * 2**28

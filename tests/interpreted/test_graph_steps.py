@@ -17,7 +17,7 @@ import torch  # noqa: E402
 from support.plans import step_plan  # noqa: E402
 
 from interpreted.recording import RecordingCapture, fails, nothing  # noqa: E402
-from specla.backends.plans import PlanBuffers  # noqa: E402
+from specla.backends.plans import PlanUpload  # noqa: E402
 from specla.backends.triton import graphs  # noqa: E402
 from specla.backends.triton import launch as launches  # noqa: E402
 from specla.backends.triton.backend import TritonBackend  # noqa: E402
@@ -50,7 +50,7 @@ class Calls:
             return self.steps.run("key", plan, self)
 
 
-def buffers() -> PlanBuffers:
+def buffers() -> PlanUpload:
     """For padded plans."""
     return TritonBackend(graphs=True, capture=RecordingCapture()).plan_buffers(9)
 

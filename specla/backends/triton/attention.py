@@ -19,12 +19,10 @@ from specla.backends.pools import KvPool
 from specla.backends.triton.elementary import div, exp
 from specla.backends.triton.launch import launch
 from specla.backends.triton.scratch import Scratch
-from specla.backends.triton.sums import halves, halves_of_rows
+from specla.backends.triton.sums import BLOCK, LOG_BLOCK, halves, halves_of_rows
 from specla.core.paging import PAGE
 from specla.core.plan import StepPlan
 
-BLOCK = 64
-LOG_BLOCK = 6
 SCRATCH_BYTES = 256 << 20
 """Most memory between the launches, if more than one row would need it."""
 TOPS = 128
@@ -50,8 +48,9 @@ def _places(
 def _score(
     q, keys, scores, tops, sequence, position, committed, path_start, paths, slots, table, counts,
     start, pages_per_slot, first, heads, group, dim, blocks, scale,
-    LOG: tl.constexpr, BLOCK: tl.constexpr, PAGE: tl.constexpr,
+    LOG: tl.constexpr, LOG_BLOCK: tl.constexpr, PAGE: tl.constexpr,
 ):  # fmt: skip
+    BLOCK: tl.constexpr = 2**LOG_BLOCK
     row, head, block = start + tl.program_id(0), tl.program_id(1), tl.program_id(2)
     if row >= tl.load(counts):
         return
@@ -79,9 +78,9 @@ def _score(
 def _mix(
     values, scores, tops, weights, parts, sequence, position, committed, path_start, paths, slots,
     table, counts, start, pages_per_slot, first, heads, group, dim, blocks,
-    LOG: tl.constexpr, BLOCK: tl.constexpr, LOG_BLOCK: tl.constexpr, PAGE: tl.constexpr,
-    TOPS: tl.constexpr,
+    LOG: tl.constexpr, LOG_BLOCK: tl.constexpr, PAGE: tl.constexpr, TOPS: tl.constexpr,
 ):  # fmt: skip
+    BLOCK: tl.constexpr = 2**LOG_BLOCK
     row, head, block = start + tl.program_id(0), tl.program_id(1), tl.program_id(2)
     if row >= tl.load(counts):
         return
@@ -115,8 +114,9 @@ def _mix(
 @triton.jit(do_not_specialize=["start", "blocks"])
 def _combine(
     weights, parts, out, position, counts, start, heads, dim, blocks,
-    LOG: tl.constexpr, BLOCK: tl.constexpr,
+    LOG: tl.constexpr, LOG_BLOCK: tl.constexpr,
 ):  # fmt: skip
+    BLOCK: tl.constexpr = 2**LOG_BLOCK
     row, head = start + tl.program_id(0), tl.program_id(1)
     if row >= tl.load(counts):
         return
@@ -194,8 +194,7 @@ class Attention:
         tops = room("attention tops", rows, heads, blocks)
         weights = room("attention weights", rows, heads, blocks)
         parts = room("attention parts", rows, heads, blocks, dim)
-        meta = {"LOG": (dim - 1).bit_length(), "BLOCK": BLOCK}
-        mixing = {"PAGE": PAGE, "LOG_BLOCK": LOG_BLOCK, "TOPS": TOPS}
+        meta = {"LOG": (dim - 1).bit_length(), "LOG_BLOCK": LOG_BLOCK}
         where = (
             *(plan.sequence, plan.position, plan.committed, plan.path_start, plan.paths),
             *(plan.slot, kv.page_table, plan.counts, start, kv.shape.pages_per_slot),
@@ -205,7 +204,7 @@ class Attention:
         launch(_score, grid, q, kv.key, scores, tops, *where, scale, **meta, PAGE=PAGE)
         summing = (kv.value, scores, tops, weights, parts, *where)
         # wide heads on few warps spill registers on some GPUs
-        launch(_mix, grid, *summing, warps=4 if dim <= 128 else 8, **meta, **mixing)
+        launch(_mix, grid, *summing, warps=4 if dim <= 128 else 8, **meta, PAGE=PAGE, TOPS=TOPS)
         totals = (weights, parts, out, plan.position, plan.counts, start, heads, dim, blocks)
         launch(_combine, (rows, heads), *totals, **meta)
 

@@ -7,7 +7,7 @@ import os
 import torch
 
 from specla.backends.base import Backend
-from specla.backends.plans import PlanBuffers
+from specla.backends.plans import PlanUpload
 from specla.backends.steps import StepRunner
 from specla.backends.triton.arrays import TorchArrays
 from specla.backends.triton.attention import Attention
@@ -79,7 +79,7 @@ class TritonBackend(
     def step_runner(self) -> StepRunner:
         return StepRunner() if self._capture is None else GraphSteps(self._capture)
 
-    def plan_buffers(self, context: int) -> PlanBuffers:
+    def plan_buffers(self, context: int) -> PlanUpload:
         return PackedPlans(self, context, padded=self._capture is not None)
 
     def padded_rows(self, n: int) -> int:

@@ -11,10 +11,8 @@ import triton.language as tl
 from specla.backends.triton.elementary import exp
 from specla.backends.triton.launch import launch
 from specla.backends.triton.scratch import Scratch
-from specla.backends.triton.sums import halves
+from specla.backends.triton.sums import BLOCK, LOG_BLOCK, halves
 
-BLOCK = 64
-LOG_BLOCK = 6
 PART = 4096
 """Logits of a program."""
 
@@ -56,10 +54,8 @@ def _largest(tops, top_out, parts, SIZE: tl.constexpr):
 
 
 @triton.jit
-def _block_sums(
-    logits, top, sums, vocab, blocks, BLOCK: tl.constexpr, LOG_BLOCK: tl.constexpr,
-    MANY: tl.constexpr,
-):  # fmt: skip
+def _block_sums(logits, top, sums, vocab, blocks, LOG_BLOCK: tl.constexpr, MANY: tl.constexpr):
+    BLOCK: tl.constexpr = 2**LOG_BLOCK
     row, j = tl.program_id(0), tl.program_id(1) * MANY + tl.arange(0, MANY)
     i = j[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
     x = tl.load(logits + row.to(tl.int64) * vocab + i, i < vocab, 0.0)
@@ -100,7 +96,7 @@ class Choices:
         launch(_largest, (n,), tops, top_out, parts, SIZE=int(triton.next_power_of_2(parts)))
         blocks, many = -(-vocab // BLOCK), 32
         sums = self._scratch.floats("soft sums", n, blocks)
-        meta = {"BLOCK": BLOCK, "LOG_BLOCK": LOG_BLOCK, "MANY": many}
+        meta = {"LOG_BLOCK": LOG_BLOCK, "MANY": many}
         grid = (n, triton.cdiv(blocks, many))
         launch(_block_sums, grid, logits, top_out, sums, vocab, blocks, **meta)
         launch(_add_blocks, (n,), sums, sum_out, blocks, warps=1)

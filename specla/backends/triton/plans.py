@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from specla.backends.plans import PlanBuffers
+from specla.backends.plans import PlanUpload
 from specla.backends.triton.arrays import TorchArrays
 from specla.core.plan import CommitPlan, Plan, StepPlan
 
@@ -129,7 +129,7 @@ def _path_room(rows: int, needed: int) -> int:
     return usual if needed <= usual else 1 << (needed - 1).bit_length()
 
 
-class PackedPlans(PlanBuffers):
+class PackedPlans(PlanUpload):
     """One copy for a plan.
 
     context: positions that a sequence may have.  padded: lay plans out in few sizes, for graphs.

@@ -11,6 +11,10 @@ import triton.language as tl
 
 from specla.backends.triton.launch import INTERPRETED
 
+LOG_BLOCK = 6
+BLOCK = 2**LOG_BLOCK
+"""Positions, or token ids, of a block of section 6."""
+
 _SPLIT = tl.constexpr(INTERPRETED)
 
 
