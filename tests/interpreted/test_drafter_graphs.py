@@ -23,6 +23,7 @@ from interpreted.recording import RecordingCapture  # noqa: E402
 from specla.backends.numpy.backend import NumpyBackend  # noqa: E402
 from specla.backends.triton import plans  # noqa: E402
 from specla.backends.triton.backend import TritonBackend  # noqa: E402
+from specla.backends.triton.launch import Launch, launches_to  # noqa: E402
 from specla.core.proposal import SequenceView  # noqa: E402
 from specla.fuzz.tiny import tiny_target  # noqa: E402
 from specla.models.load import open_model  # noqa: E402
@@ -78,6 +79,31 @@ def test_blocks(tmp_path: Path) -> None:
             assert equal(*found), (length, name)
     # blocks, one position, two positions
     assert capture.graphs == 3
+
+
+def test_attention_is_launched_for_the_positions_there_are(tmp_path: Path) -> None:
+    """Not for the whole context, of which a block after a short text sees little."""
+    path = write_drafter(
+        tmp_path / "draft.gguf", n_layers=1, block=3, target_layers=(0,), kind="Q8_0"
+    )
+    features = Features(1, 32)
+    for backend, blocks in (
+        (TritonBackend(graphs=True, capture=RecordingCapture()), plans.LEAST_KEYS // 64),
+        (TritonBackend(graphs=False), 1),
+    ):
+        target = tiny_target(
+            backend, kind="Q8_0", pattern="g", features=(0,), chunk=2, slots=1, context=4096
+        )
+        drafter = bound(path, target)
+        grids: list[tuple[int, ...]] = []
+
+        def noting(asked: Launch, grids: list[tuple[int, ...]] = grids) -> None:
+            if asked.kernel.__name__ == "_score":
+                grids.append(asked.grid)
+
+        with launches_to(noting):
+            drafter.draft(features.view(backend, 4), 2, 4)
+        assert [grid[2] for grid in grids] == [blocks]
 
 
 def test_a_prediction_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ Their memory is asked for but, all except a few pages, never touched.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,15 @@ need_interpreter()
 import torch  # noqa: E402
 
 from specla.backends.numpy.backend import NumpyBackend  # noqa: E402
-from specla.backends.pools import RecurrentPool, RecurrentShape  # noqa: E402
+from specla.backends.pools import KvShape, RecurrentPool, RecurrentShape  # noqa: E402
 from specla.backends.triton import endings, segments  # noqa: E402
+from specla.backends.triton.attention import MOST_POSITIONS  # noqa: E402
 from specla.backends.triton.backend import TritonBackend  # noqa: E402
 from specla.backends.triton.launch import launch  # noqa: E402
 from specla.backends.weights import WeightSource  # noqa: E402
 from specla.core.plan import Place, build_plan, map_arrays  # noqa: E402
 from specla.core.topology import Forest, Tree  # noqa: E402
-from specla.errors import UnsupportedModelError  # noqa: E402
+from specla.errors import CapacityError, UnsupportedModelError  # noqa: E402
 from specla.testing.kernels.products import random_source  # noqa: E402
 
 pytestmark = MARKS
@@ -119,3 +121,11 @@ def test_a_quantised_matrix_that_is_too_large_is_refused() -> None:
     with pytest.raises(UnsupportedModelError, match="big has 65536 rows of 32768") as caught:
         TritonBackend().load(source)
     assert "\n" not in str(caught.value)
+
+
+def test_a_context_of_more_blocks_than_a_grid_has() -> None:
+    """Refused before it is allocated."""
+    shape = KvShape(1, 1, 1, 1, 1, MOST_POSITIONS, "f16")
+    assert TritonBackend().kv_pool(shape).shape is shape
+    with pytest.raises(CapacityError, match=r"4194241 positions.* 4194240 at most; lower --ctx"):
+        TritonBackend().kv_pool(replace(shape, context=MOST_POSITIONS + 1))

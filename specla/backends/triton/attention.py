@@ -25,6 +25,8 @@ from specla.core.plan import StepPlan
 
 SCRATCH_BYTES = 256 << 20
 """Most memory between the launches, if more than one row would need it."""
+MOST_POSITIONS = 65_535 * BLOCK
+"""A GPU launches no more blocks of keys: the limit of a grid's third axis."""
 TOPS = 128
 """Maxima of blocks that a program compares at a time."""
 

@@ -8,9 +8,10 @@ import torch
 
 from specla.backends.base import Backend
 from specla.backends.plans import PlanUpload
+from specla.backends.pools import KvPool, KvShape
 from specla.backends.steps import StepRunner
 from specla.backends.triton.arrays import TorchArrays
-from specla.backends.triton.attention import Attention
+from specla.backends.triton.attention import MOST_POSITIONS, Attention
 from specla.backends.triton.choices import Choices
 from specla.backends.triton.conv import Convolution
 from specla.backends.triton.device import Device, choose
@@ -28,7 +29,7 @@ from specla.backends.triton.products import Products
 from specla.backends.triton.quantise import Quantiser
 from specla.backends.triton.scratch import Scratch
 from specla.backends.triton.staging import Staging
-from specla.errors import OptionError
+from specla.errors import CapacityError, OptionError
 
 
 class TritonBackend(
@@ -75,6 +76,14 @@ class TritonBackend(
                 raise OptionError(f"graphs on {self.device}: only a GPU has them; leave them off")
             capture = TorchCapture(self.device)
         self._capture = capture if graphs else None
+
+    def kv_pool(self, shape: KvShape) -> KvPool:
+        if shape.context > MOST_POSITIONS:
+            raise CapacityError(
+                f"a context of {shape.context} positions; backend triton has kernels for "
+                f"{MOST_POSITIONS} at most; lower --ctx"
+            )
+        return super().kv_pool(shape)
 
     def step_runner(self) -> StepRunner:
         return StepRunner() if self._capture is None else GraphSteps(self._capture)

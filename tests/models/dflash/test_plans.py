@@ -88,7 +88,10 @@ def test_attention(
             plans.fill(slot, length, tokens)
             backend().kv_write(k[length:], v[length:], pool, 0, plans.block)
             outs = []
-            for sight in plans.of_layer:
+            shape_of_step, layers = plans.launched_for(n)
+            assert shape_of_step.n_keys == n, "steps of other lengths are other steps"
+            for sight in layers:
+                assert sight.n_keys == n > backend().download(sight.position).max()
                 out = filled(slots, heads[0], dim)
                 backend().attention(q, pool, 0, sight, dim**-0.5, out)
                 outs.append(out)
