@@ -31,8 +31,8 @@ def target_info(target: Qwen35Target, needs: Needs) -> TargetInfo:
         context=target.options.context,
         features=target.options.features,
         vocabulary=config.vocabulary,
-        embed=target.embed if needs.embeddings else None,
-        lm_head=target.lm_head if needs.lm_head else None,
+        embed=target.trunk.embed if needs.embeddings else None,
+        lm_head=target.trunk.lm_head if needs.lm_head else None,
         parts=target.parts if needs.parts else None,
     )
 

@@ -13,12 +13,11 @@ from contextlib import closing
 from specla.adapters.base import Adapter
 from specla.adapters.guard import GuardedAdapter, read_only
 from specla.binding import bind
-from specla.core.acceptance import Choose
+from specla.choosing import chooser
 from specla.core.proposal import Outcome, ReadOnly, SequenceView
-from specla.core.sampling import Sampler
 from specla.core.topology import as_integers
-from specla.errors import CapacityError, LifecycleError, SpeclaError, TopologyError
-from specla.models.qwen35.target import Qwen35Target, Verified
+from specla.errors import CapacityError, LifecycleError, TopologyError
+from specla.models.qwen35.target import Qwen35Target
 from specla.request import DEFAULT_BUDGET, Request, Stop, TokenEvent
 from specla.stats import GenerationStats
 from specla.verification import TreeVerifier, Verifier
@@ -230,7 +229,7 @@ class Session:
         before, count, nodes = self.stats.step_seconds, 0, []
         steps = self._verifier.decisions(
             tree,
-            lambda verified: self._chooser(request.sampler, verified),
+            lambda verified: chooser(self.target, request.sampler, verified, self._tokens),
             logits=request.on_logits is not None,
         )
         try:
@@ -298,35 +297,3 @@ class Session:
             ),
             greedy=greedy,
         )
-
-    def _chooser(self, sampler: Sampler, verified: Verified) -> Choose:
-        """The target's choice at a node, asking the device for no more than the sampler needs."""
-        vocab = self.target.config.vocab_size
-        top = sampler.top_needed(vocab)
-        if top == 1 and sampler.params.is_greedy:
-            greedy = self.target.argmax(verified)
-
-            def from_argmax(node: int, accepted: tuple[int, ...]) -> int:
-                if greedy[node] < 0:
-                    position = len(self._tokens) + len(accepted)
-                    raise SpeclaError(
-                        f"no token is possible at position {position}: every logit is NaN or "
-                        f"-inf; check the model file"
-                    )
-                return int(greedy[node])
-
-            return from_argmax
-        if top is None:
-
-            def from_row(node: int, accepted: tuple[int, ...]) -> int:
-                history = [*self._tokens, *accepted]
-                return sampler.choose(self.target.logits(verified, node), history, len(history))
-
-            return from_row
-        values, ids = self.target.top_k(verified, top)
-
-        def from_top(node: int, accepted: tuple[int, ...]) -> int:
-            position = len(self._tokens) + len(accepted)
-            return sampler.choose_from_top(values[node], ids[node], position, vocab_size=vocab)
-
-        return from_top

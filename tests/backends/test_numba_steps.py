@@ -20,8 +20,9 @@ from specla.core.lifecycle import Phase, Progress
 from specla.core.topology import Tree
 from specla.fuzz.interrupts import interrupted
 from specla.models.qwen35 import target as target_module
+from specla.models.qwen35 import trunk
 
-FILES = tuple(m.__file__ for m in (lifecycle, module, steps, target_module, threads))
+FILES = tuple(m.__file__ for m in (lifecycle, module, steps, target_module, threads, trunk))
 
 
 class OneByOne(NumbaBackend):
@@ -138,7 +139,7 @@ def test_interrupts_around_a_step(when: str, phase: Phase, monkeypatch: pytest.M
         patch.setattr(Program, "run", interrupted)
         if when == "recording":
             target._runner._programs.clear()
-            patch.setattr(target, "_trunk", no_recording)
+            patch.setattr(target.trunk, "forward", no_recording)
         with pytest.raises(KeyboardInterrupt):
             target.verify([(sequences[0], tree)])
     assert sequences[0].ledger.phase is phase

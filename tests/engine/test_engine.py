@@ -311,7 +311,7 @@ def test_a_processor_that_raises_leaves_a_session_that_can_go_on() -> None:
 
 def test_no_possible_token_is_an_error_not_token_zero() -> None:
     target = tiny_target(slots=1)
-    target._output_norm[:] = np.nan
+    target.trunk.output_norm[:] = np.nan
     with (
         Session(target, NoneAdapter(), PROMPT) as session,
         pytest.raises(SpeclaError, match="no token is possible at position 5"),

@@ -9,7 +9,7 @@ from engine.test_engine import GREEDY, PROMPT, Oracle
 from support.plain import plain_run
 from support.tiny import tiny_target
 
-from specla import engine, verification
+from specla import choosing, engine, verification
 from specla.backends import create_backend
 from specla.core import lifecycle
 from specla.core.lifecycle import Phase
@@ -78,7 +78,7 @@ def test_a_kernel_that_fails(verifier: type[Verifier], when: str) -> None:
     assert pool.free == pool.n_pages, "pages leaked"
 
 
-FILES = (store.__file__, lifecycle.__file__, verification.__file__, engine.__file__)
+FILES = tuple(m.__file__ for m in (store, lifecycle, verification, engine, choosing))
 
 
 @each

@@ -156,7 +156,7 @@ def test_what_a_failure_leaves(steps: int, when: str, monkeypatch: pytest.Monkey
 
     twins.capture.device = failing
     if when == "capture":
-        monkeypatch.setattr(target, "_head", fails)
+        monkeypatch.setattr(target.trunk, "head", fails)
     if when == "after":
         run = target._runner.run
         monkeypatch.setattr(target._runner, "run", lambda *step: fails(run(*step)))

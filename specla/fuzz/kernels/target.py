@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specla.backends.base import Backend
+from specla.backends.pools import FeaturePool
 from specla.backends.weights import WeightSource
 from specla.core.topology import Forest
 from specla.fuzz.kernels.tables import AttentionTables, GdnTables
@@ -20,6 +21,7 @@ from specla.fuzz.tiny import VOCAB, source
 from specla.models.qwen35.config import Qwen35Config
 from specla.models.qwen35.layers import AttentionLayer, GdnLayer, Step
 from specla.models.qwen35.target import Qwen35Target, TargetOptions, Verified
+from specla.models.qwen35.trunk import Trunk
 from specla.models.qwen35.weights import Qwen35Weights
 
 
@@ -65,6 +67,47 @@ def _rows_of(step: Step, name: str, matrix: Any) -> Any:
     return out
 
 
+class _TableTrunk(Trunk):
+    """Layers side by side, with nothing before, between and after them.
+
+    capacity: most rows of a step.
+    """
+
+    def __init__(
+        self,
+        config: Qwen35Config,
+        tables: list[GdnTables | AttentionTables],
+        backend: Backend,
+        options: TargetOptions,
+        capacity: int,
+    ) -> None:
+        self.config = config
+        self.backend = backend
+        self.options = options
+        self._tables = _load(tables, backend)
+        # x + -0.0 is x in every bit, whatever x is
+        self._nothing = backend.upload(
+            np.full((capacity, config.n_heads, config.head_dim), -0.0, dtype=np.float32)
+        )
+
+    def forward(self, step: Step, features: FeaturePool | None) -> Any:
+        """What each layer gives out, for itself: [N, d_model] each."""
+        outputs = []
+        for i, layer in enumerate(self._tables):
+            config, backend = step.config, step.backend
+            kept = step.rows(f"output {i}", config.d_model)
+            nothing = backend.rows(self._nothing, step.plan.n_rows)
+            backend.add(layer.output(step), nothing, backend.heads(kept, config.n_heads))
+            if features is not None and i in features.layers:
+                backend.feature_write(kept, features, features.layers.index(i), step.plan)
+            outputs.append(kept)
+        return outputs
+
+    def head(self, step: Step, x: Any, capacity: int) -> Any:
+        """The same."""
+        return x
+
+
 class KernelTarget(Qwen35Target):
     """Its "logits" are the outputs of all layers, side by side; :meth:`outputs` brings them."""
 
@@ -76,28 +119,7 @@ class KernelTarget(Qwen35Target):
         options: TargetOptions,
     ) -> None:
         super().__init__(_no_weights(config), backend, options)
-        self._tables = _load(tables, backend)
-        # x + -0.0 is x in every bit, whatever x is
-        rows = self._workspace.capacity
-        self._nothing = backend.upload(
-            np.full((rows, config.n_heads, config.head_dim), -0.0, dtype=np.float32)
-        )
-
-    def _trunk(self, step: Step) -> Any:
-        outputs = []
-        for i, layer in enumerate(self._tables):
-            config, backend = step.config, step.backend
-            kept = step.rows(f"output {i}", config.d_model)
-            nothing = backend.rows(self._nothing, step.plan.n_rows)
-            backend.add(layer.output(step), nothing, backend.heads(kept, config.n_heads))
-            if self.store.features is not None and i in self.options.features:
-                index = self.options.features.index(i)
-                backend.feature_write(kept, self.store.features, index, step.plan)
-            outputs.append(kept)
-        return outputs
-
-    def _head(self, step: Step, x: Any) -> Any:
-        return x
+        self.trunk = _TableTrunk(config, tables, backend, options, self._workspace.capacity)
 
     def _outcome(self, logits: Any, forest: Forest) -> Verified:
         return Verified([self.backend.rows(x, forest.rows) for x in logits], forest.offsets)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from specla import engine, verification
+from specla import choosing, engine, verification
 from specla.adapters.base import Adapter
 from specla.core import lifecycle
 from specla.core.lifecycle import Phase
@@ -34,7 +34,9 @@ VERIFIERS: dict[str, type[verification.Verifier]] = {
     "sequential": verification.SequentialVerifier,
 }
 
-INTERRUPTED = tuple(str(module.__file__) for module in (engine, verification, lifecycle, store))
+INTERRUPTED = tuple(
+    str(module.__file__) for module in (engine, choosing, verification, lifecycle, store)
+)
 
 CALLS = {"kernel": KERNELS, "fold": FOLDS, "transfer": TRANSFERS}
 """Calls of the backend that a kind of trouble makes fail."""

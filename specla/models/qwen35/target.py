@@ -6,19 +6,18 @@ from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Seq
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from specla.backends.base import Backend, RotaryTable
+from specla.backends.base import Backend
 from specla.core.lifecycle import OPEN_PHASES, Phase
 from specla.core.plan import StepPlan, build_plan
 from specla.core.topology import Forest, Tree
 from specla.errors import CapacityError, OptionError
 from specla.models.qwen35.config import Qwen35Config
-from specla.models.qwen35.layers import AttentionLayer, GdnLayer, Step
+from specla.models.qwen35.layers import Step
 from specla.models.qwen35.options import (
     TargetOptions,
     check_features,
@@ -26,8 +25,8 @@ from specla.models.qwen35.options import (
     recurrent_shape,
 )
 from specla.models.qwen35.parts import TargetParts
-from specla.models.qwen35.rotary import rotary_table
-from specla.models.qwen35.weights import GdnWeights, Qwen35Weights
+from specla.models.qwen35.trunk import Trunk
+from specla.models.qwen35.weights import Qwen35Weights
 from specla.models.sequence import Sequence
 from specla.models.store import SequenceStore, Snapshot
 from specla.models.workspace import Workspace
@@ -49,7 +48,7 @@ class Verified:
 
 
 class Qwen35Target:
-    """A loaded model and its sequences.
+    """A loaded model (``trunk``) and its sequences.
 
     All operations of a sequence's life (docs/architecture.md) go through here; which of them is
     legal when is the ledger's business, and a refused one changes nothing.
@@ -61,13 +60,7 @@ class Qwen35Target:
         self.backend = backend
         self.options = options
         check_features(options.features, config)
-        self.embedding = backend.load(weights.embedding)
-        # a tied output is the same matrix: load it once
-        tied = weights.output is weights.embedding
-        self.output = self.embedding if tied else backend.load(weights.output)
-        self._output_norm = backend.upload(weights.output_norm)
-        self._extra = weights.extra
-        self._layers = _load_layers(weights, backend)
+        self.trunk = Trunk(weights, backend, options)
         self.store = SequenceStore(
             backend,
             recurrent_shape(config, options),
@@ -80,11 +73,10 @@ class Qwen35Target:
         self._workspace = Workspace(backend, capacity, poison=options.poison)
         self._runner = backend.step_runner()
 
-    @cached_property
-    def _table(self) -> RotaryTable:
-        positions = self.options.context + self.options.max_nodes
-        cos, sin = rotary_table(positions, self.config.rotary_dim, self.config.rope_base)
-        return RotaryTable(self.backend.upload(cos), self.backend.upload(sin))
+    @property
+    def parts(self) -> TargetParts:
+        """The loaded matrices that a draft model may share."""
+        return self.trunk.parts
 
     # -- sequences: see SequenceStore ----------------------------------------------------------
 
@@ -246,7 +238,7 @@ class Qwen35Target:
             config=self.config,
             recurrent=self.store.recurrent,
             kv=self.store.kv,
-            table=self._table,
+            table=self.trunk.table,
             plan=self.store.upload_plan(plan),
             ledgers=ledgers,
             verify=verify,
@@ -262,67 +254,10 @@ class Qwen35Target:
         self, step: Step, logits: bool
     ) -> tuple[tuple[bool, bool], StepPlan, Callable[[], Any]]:
         def calls() -> Any:
-            x = self._trunk(step)
-            return self._head(step, x) if logits else None
+            x = self.trunk.forward(step, self.store.features)
+            return self.trunk.head(step, x, self._verify_rows) if logits else None
 
         return (step.verify, logits), step.plan, calls
-
-    def _trunk(self, step: Step) -> Any:
-        """All layers: the residual stream [N, d_model]."""
-        backend = self.backend
-        x = step.rows("x", self.config.d_model)
-        backend.embed(step.plan.tokens, self.embedding, x)
-        for i, layer in enumerate(self._layers):
-            layer.forward(step, x)
-            if self.store.features is not None and i in self.options.features:
-                index = self.options.features.index(i)
-                backend.feature_write(x, self.store.features, index, step.plan)
-        return x
-
-    def _head(self, step: Step, x: Any) -> Any:
-        """Final norm and logits of all rows [N, vocab]."""
-        normed = step.normed(x, self._output_norm, self.output)
-        (logits,) = step.products(normed, (self.output,), ("logits",), self._verify_rows)
-        return logits
-
-    # -- what a draft model may ask for ------------------------------------------------------------
-
-    @property
-    def parts(self) -> TargetParts:
-        """The loaded matrices that a draft model may share."""
-        return TargetParts(
-            self.config,
-            self.options,
-            self.embedding,
-            self.output,
-            self._output_norm,
-            self._extra,
-        )
-
-    def embed(self, tokens: Any) -> Any:
-        """Embeddings [N, d_model] of backend int32 [N]; a new array. Raises CapacityError for an id
-        outside the vocabulary."""
-        ids = self.backend.download(tokens)
-        wrong = ids[(ids < 0) | (ids >= self.config.vocab_size)]
-        if len(wrong):
-            raise CapacityError(
-                f"token {wrong[0]} is not in the vocabulary of {self.config.vocab_size}"
-            )
-        out = self.backend.empty((tokens.shape[0], self.config.d_model))
-        self.backend.embed(tokens, self.embedding, out)
-        return out
-
-    def lm_head(self, x: Any) -> Any:
-        """Logits [N, vocab] of final (already normed) hidden states [N, d_model]; a new array."""
-        backend, weight = self.backend, self.output
-        out = backend.empty((x.shape[0], weight.source.rows))
-        if not weight.quantised:
-            backend.linear_float(x, weight, out)
-            return out
-        quantised = backend.quantised_rows(x.shape[0], self.config.d_model)
-        backend.quantise(x, quantised)
-        backend.linear_quantised(quantised, weight, out)
-        return out
 
     # -- what the sampler wants ------------------------------------------------------------------
 
@@ -383,15 +318,3 @@ class Qwen35Target:
             rows = np.concatenate(pages, axis=1) if pages else empty
             result[name] = rows[:, : sequence.length]
         return result
-
-
-def _load_layers(weights: Qwen35Weights, backend: Backend) -> list[GdnLayer | AttentionLayer]:
-    layers: list[GdnLayer | AttentionLayer] = []
-    n_gdn = 0
-    for layer in weights.layers:
-        if isinstance(layer, GdnWeights):
-            layers.append(GdnLayer(backend, n_gdn, layer))
-            n_gdn += 1
-        else:
-            layers.append(AttentionLayer(backend, len(layers) - n_gdn, layer))
-    return layers

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.mutant import Change, Mutant, Named
 
 ENGINE = "specla.engine"
+CHOOSING = "specla.choosing"
 VERIFICATION = "specla.verification"
 ACCEPTANCE = "specla.core.acceptance"
 TESTS = "tests/engine/test_engine.py"
@@ -91,11 +92,9 @@ MUTANTS = (
         wrong="The sampler's history ends with the root, however deep the node is.",
         changes=(
             Change(
-                ENGINE,
-                "                history = [*self._tokens, *accepted]\n"
-                "                return sampler.choose(self.target.logits(verified, node), history, len(history))",
-                "                history, position = list(self._tokens), len(self._tokens) + len(accepted)\n"
-                "                return sampler.choose(self.target.logits(verified, node), history, position)",
+                CHOOSING,
+                "sampler.choose(row, [*tokens, *accepted], position)",
+                "sampler.choose(row, tokens, position)",
             ),
         ),
         caught_by=(
@@ -107,14 +106,7 @@ MUTANTS = (
     Mutant(
         name="random-number-of-the-round",
         wrong="All choices of a round are made with the random number of its first position.",
-        changes=(
-            Change(
-                ENGINE,
-                "            position = len(self._tokens) + len(accepted)\n"
-                "            return sampler.choose_from_top(",
-                "            position = len(self._tokens)\n            return sampler.choose_from_top(",
-            ),
-        ),
+        changes=(Change(CHOOSING, "len(tokens) + len(accepted)", "len(tokens)"),),
         caught_by=(
             Named(
                 f"{TESTS}::test_what_depends_on_history_or_position_is_plain_decodings[numpy-top k]"
