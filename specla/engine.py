@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 
 from specla.adapters.base import Adapter
-from specla.adapters.guard import GuardedAdapter, read_only
+from specla.adapters.guard import GuardedAdapter
 from specla.binding import bind
 from specla.choosing import chooser
 from specla.core.proposal import Outcome, ReadOnly, SequenceView
@@ -292,7 +292,7 @@ class Session:
             prompt_length=self._prompt_length,
             budget=budget,
             max_depth=max_depth,
-            features=lambda start, stop: read_only(
+            features=lambda start, stop: self.target.backend.read_only(
                 self.target.features(self.sequence, start, stop)
             ),
             greedy=greedy,

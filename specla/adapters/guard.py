@@ -10,9 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
-
-import numpy as np
 
 from specla.adapters.base import Adapter
 from specla.core.proposal import Outcome, Proposal, SequenceView, to_tree
@@ -20,17 +17,6 @@ from specla.core.topology import Tree, prune
 from specla.errors import ProposalError
 
 LONGEST_REASON = 300
-
-
-def read_only(array: Any) -> Any:
-    """A backend's array as an adapter may have it: where it is NumPy's, it can't be written.
-
-    Features are views of the target's memory, and other adapters read them too.
-    """
-    if isinstance(array, np.ndarray):
-        array = array.view()
-        array.flags.writeable = False
-    return array
 
 
 def _is_nothing(proposal: object) -> bool:

@@ -55,6 +55,17 @@ class Arrays(ABC):
         """``array[index]`` for integers and slices: shares memory."""
         return array[index]
 
+    def read_only(self, array: Any) -> Any:
+        """float32 values for somebody who must not write to ``array``: a view that can't be written
+        where it is NumPy's, else a copy."""
+        if isinstance(array, np.ndarray):
+            view = array.view()
+            view.flags.writeable = False
+            return view
+        fresh = self.empty(tuple(array.shape))
+        self.copy(fresh, ..., array, ...)
+        return fresh
+
     def rows(self, array: Any, count: int) -> Any:
         """View of the first ``count`` rows."""
         return self.view(array, slice(count))

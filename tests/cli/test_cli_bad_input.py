@@ -131,7 +131,7 @@ OPTIONS: dict[str, Case] = {
     "too many threads": (["{m}", "-p", "x", "--threads", "257"], "--threads is 257"),
     "threads in words": (["{m}", "-p", "x", "--threads", "all"], "all"),
     "threads where there is one": (
-        ["{m}", "-p", "x", "--backend", "numpy", "--threads", "2"], "backend numpy computes on one"
+        ["{m}", "-p", "x", "--backend", "numpy", "--threads", "2"], "'numpy' computes on one"
     ),
     "unknown adapter option": (["{m}", "-p", "x", "--adapter-opt", "colour=red"], "colour"),
     "bad adapter option value": (["{m}", "-p", "x", "--adapter-opt", "min_match=red"], "'red'"),

@@ -85,10 +85,12 @@ def on_device(launch: Launch) -> None:
 
 def _current_device(arguments: tuple[Any, ...]) -> AbstractContextManager[object]:
     """Triton launches on the thread's current device, wherever the tensors lie."""
+    device = next((a.device for a in arguments if hasattr(a, "data_ptr")), None)
+    if device is None or device.type != "cuda":
+        return nullcontext()
     import torch
 
-    device = next((a.device for a in arguments if isinstance(a, torch.Tensor)), None)
-    if device is None or device.type != "cuda" or device.index == torch.cuda.current_device():
+    if device.index == torch.cuda.current_device():
         return nullcontext()
     return torch.cuda.device(device)
 

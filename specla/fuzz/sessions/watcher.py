@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from specla.adapters.base import Adapter, Needs, TargetInfo
 from specla.core.lifecycle import Phase
@@ -34,13 +36,19 @@ class Watcher(Adapter):
 
     A hook can't report a difference by raising, because the engine bears with whatever an adapter
     raises: ``found`` holds the first one.  refusals, errors: what the session must have counted.
-    exit_in: hook, and the call of it that raises SystemExit, once.
+    exit_in: hook, and the call of it that raises SystemExit, once.  download: brings an array of
+    the target's to the host.
     """
 
     deterministic = False
 
     def __init__(
-        self, inner: Adapter, prompt: Sequence[int], oracle: Oracle, options: TargetOptions
+        self,
+        inner: Adapter,
+        prompt: Sequence[int],
+        oracle: Oracle,
+        options: TargetOptions,
+        download: Callable[[Any], npt.NDArray[Any]],
     ) -> None:
         super().__init__()
         self.inner = inner
@@ -51,6 +59,7 @@ class Watcher(Adapter):
         self.refusals = self.errors = self.rounds = 0
         self.exit_in: tuple[str, int] | None = None
         self._prompt, self._oracle, self._options = list(prompt), oracle, options
+        self._download = download
         self._asked: Asked | None = None
         self._unfinished = False
         self._kept: SequenceView | None = None
@@ -164,9 +173,11 @@ class Watcher(Adapter):
         if not self._options.features or broken:
             return
         seen = view.features(0, len(view.tokens) - 1)
-        demand(not seen.flags.writeable, "features can be written")
+        # of a GPU's arrays there are no views that can't be written
+        if isinstance(seen, np.ndarray):
+            demand(not seen.flags.writeable, "features can be written")
         wanted = self._oracle.features(list(view.tokens)[:-1])
-        demand(wanted is not None and same(np.array(seen), wanted), "features differ")
+        demand(wanted is not None and same(self._download(seen), wanted), "features differ")
 
     def _check_asked(self, views: Sequence[SequenceView]) -> None:
         demand(len(views) == 1, f"{len(views)} views for one session")
