@@ -85,9 +85,9 @@ MUTANTS = (
         wrong="An adapter that normalises features in place changes what others see.",
         changes=(
             Change(
-                GUARD,
-                "        array.flags.writeable = False\n",
-                "        array.flags.writeable = True\n",
+                "specla.backends.arrays",
+                "            view.flags.writeable = False\n",
+                "            view.flags.writeable = True\n",
             ),
         ),
         caught_by=(Named("tests/adapters/test_untrusted.py::test_features_cannot_be_written"),),
