@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from contextlib import nullcontext
 from functools import partial
 from itertools import count
@@ -183,6 +184,14 @@ def test_after_a_failed_capture_the_next_one_can_be_made(torch_capture: TorchCap
         with pytest.raises(error):
             torch_capture.record(call)
         assert torch_capture.record(lambda: 1).result == 1
+
+
+def test_nothing_is_collected_during_a_capture(torch_capture: TorchCapture) -> None:
+    assert gc.isenabled()
+    assert torch_capture.record(gc.isenabled).result is False
+    with pytest.raises(SpeclaError):
+        torch_capture.record(fails)
+    assert gc.isenabled()
 
 
 def test_a_card_that_runs_full_says_so_itself(torch_capture: TorchCapture) -> None:

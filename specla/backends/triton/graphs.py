@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import gc
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 from weakref import WeakSet
@@ -126,6 +126,19 @@ def _layout(plan: StepPlan | CommitPlan) -> tuple[Hashable, ...]:
     )
 
 
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """A graph that were freed by Python's collector would wait for the device, which a capture
+    doesn't survive."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 class TorchCapture:
     """CUDA graphs, which torch's builds for HIP have too.
 
@@ -148,22 +161,19 @@ class TorchCapture:
                     memory[argument.untyped_storage().data_ptr()] = argument
             launch.on_device(asked)
 
-        # a graph that is freed during a capture would wait for the device, which ends the capture
-        gc.collect()
         torch.cuda.synchronize(self._device)
         if not self._graphs:
             # torch refuses a pool whose last graph is gone
             self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.stream(self._stream), launches_to(keep):
+            with torch.cuda.stream(self._stream), launches_to(keep), _no_collection():
                 result = self._captured(graph, calls)
         except BaseException as error:
             # a pool in which no capture came to its end is of no use either
             self._graphs.clear()
-            if isinstance(error, torch.cuda.OutOfMemoryError) or not isinstance(
-                error, RuntimeError
-            ):
+            full = isinstance(error, torch.cuda.OutOfMemoryError)
+            if full or not isinstance(error, RuntimeError):
                 raise
             raise SpeclaError(
                 f"a step can't be captured as a graph ({str(error).splitlines()[0]}); "
