@@ -36,6 +36,7 @@ from specla.backends.pools import FeaturePool, KvPool, RecurrentPool
 from specla.backends.steps import StepRunner
 from specla.backends.weights import WeightSource
 from specla.core.plan import CommitPlan, StepPlan
+from specla.errors import CapacityError
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,8 @@ class Backend(Arrays, Compositions, ABC):
     verifies_trees: bool = True
     """Whether ``verify`` steps may have more than one row per sequence; without that, decoding is
     plain."""
+    most_positions: int | None = None
+    """Positions that a sequence may have at most; None: as many as there is memory for."""
     out_of_memory: tuple[type[BaseException], ...] = (MemoryError,)
     """What is raised where memory doesn't suffice."""
 
@@ -359,3 +362,13 @@ class Backend(Arrays, Compositions, ABC):
         """top_out [N] = largest entry of each row of logits [N, vocab]; sum_out [N] = the sum of
         exp(logit - largest) over it, so that ``top + ln(sum)`` is ln of the sum of exp(logit). In
         the order of attention's softmax, blocks of 64 entries; with a NaN in a row both are NaN."""
+
+
+def check_positions(context: int, backend: Backend) -> None:
+    """Raise CapacityError for a context that is longer than the backend's kernels can serve."""
+    most = backend.most_positions
+    if most is not None and context > most:
+        raise CapacityError(
+            f"a context of {context} positions; backend {backend.name} has kernels for {most} at "
+            f"most; lower --ctx"
+        )

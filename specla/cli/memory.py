@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from specla.backends.base import Backend
+from specla.backends.base import Backend, check_positions
 from specla.backends.weights import WeightSource
 from specla.cli.device_words import device_words, gib
 from specla.cli.machine import physical_memory
@@ -24,12 +24,13 @@ _FLOAT = 4
 def check_memory(
     model: ModelFile, options: TargetOptions, backend: Backend, draft_bytes: int = 0
 ) -> None:
-    """Raise CapacityError when a run needs more memory than there is.
+    """Raise CapacityError when a run needs more memory than there is, or longer kernels.
 
     On a device that has its own: more than is free for weights, caches, banks and logits. In the
     host's memory only the latter are counted, for how weights are held is the backend's business:
     it may leave them in the file. draft_bytes: weights of a draft, as its file holds them.
     """
+    check_positions(options.context, backend)
     room = backend.memory()
     if room is None:
         _check_host(model.config, options, backend)

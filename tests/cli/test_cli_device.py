@@ -89,6 +89,18 @@ def test_a_context_or_trees_that_do_not_fit(
     assert run("decode", model, *DECODE, "--chunk", 16, "--quiet").code == 0
 
 
+def test_a_context_for_which_there_are_no_kernels(
+    run, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused before any weight is loaded."""
+    monkeypatch.setattr(GpuBackend, "most_positions", 128)
+    monkeypatch.setattr(GpuBackend, "load", lambda *_: 1 / 0)
+    assert_refused(
+        run("decode", model, *DECODE, "--ctx", 129),
+        "a context of 129 positions; backend gpu has kernels for 128 at most; lower --ctx",
+    )
+
+
 def test_states_that_a_backend_does_not_keep_need_no_room(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

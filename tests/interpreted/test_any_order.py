@@ -1,7 +1,8 @@
 """Random orders of operations on graphs and packed plans, with the reference's kernels.
 
-Sequences, sessions and adapters are as hostile as they are on the CPU, failures are injected into
-launches, and few graphs are kept, so that they are dropped and made again.
+Sequences, sessions and adapters are as hostile as they are on the CPU, and few graphs are kept, so
+that they are dropped and made again. Where failures are injected, kernels are called one by one and
+plans are not packed (FailingBackend): what a failure leaves of a graph is test_graphs.py's.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class FakeGraph:
         self.log.append("replay")
 
     def __del__(self) -> None:
-        if self.pool is not None:
+        if self.pool in self.alive:  # not of an earlier test's
             self.alive[self.pool] -= 1
 
 
@@ -177,6 +177,23 @@ def test_graphs_share_a_pool_while_there_are_any(torch_capture: TorchCapture) ->
     # a model is gone, the next one is made on the same backend
     again = torch_capture.record(lambda: 2)
     assert again.result == 2 and FakeGraph.alive == {0: 0, 1: 1}
+
+
+def test_a_model_that_is_collected_late_takes_its_pool_along(
+    torch_capture: TorchCapture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not between the look at the pool and the capture."""
+    cycle: list[Any] = [torch_capture.record(lambda: 1)]
+    cycle.append(cycle)
+    del cycle
+
+    class Collecting(FakeGraph):
+        def __init__(self) -> None:
+            if gc.isenabled():
+                gc.collect()
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Collecting)
+    assert torch_capture.record(lambda: 2).result == 2
 
 
 def test_after_a_failed_capture_the_next_one_can_be_made(torch_capture: TorchCapture) -> None:

@@ -21,6 +21,7 @@ from specla.backends.triton.backend import TritonBackend  # noqa: E402
 from specla.backends.triton.graphs import GraphSteps  # noqa: E402
 from specla.core.plan import Place, build_plan  # noqa: E402
 from specla.core.topology import Forest, Tree  # noqa: E402
+from specla.fuzz.interrupts import interrupted  # noqa: E402
 
 pytestmark = MARKS
 
@@ -56,6 +57,19 @@ def test_takers_are_put_back_in_order() -> None:
             raise RuntimeError
         assert launch.taker() is nothing
     assert launch.taker() is launch.on_device
+
+
+def test_an_interrupt_leaves_no_taker_behind() -> None:
+    """Wherever it strikes; a taker that stayed would take launches for ever, uncomputed."""
+
+    def step() -> None:
+        launch.taken(nothing, lambda: launch.launch(None, (1,)))
+
+    at = 1
+    while interrupted(step, at, {str(launch.__file__)}):
+        assert launch.taker() is launch.on_device, at
+        at += 1
+    assert at > 8
 
 
 def test_a_kernel_runs_where_its_tensors_are(monkeypatch: pytest.MonkeyPatch) -> None:

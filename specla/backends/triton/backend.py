@@ -6,7 +6,7 @@ import os
 
 import torch
 
-from specla.backends.base import Backend
+from specla.backends.base import Backend, check_positions
 from specla.backends.plans import PlanUpload
 from specla.backends.pools import KvPool, KvShape
 from specla.backends.steps import StepRunner
@@ -29,7 +29,7 @@ from specla.backends.triton.products import Products
 from specla.backends.triton.quantise import Quantiser
 from specla.backends.triton.scratch import Scratch
 from specla.backends.triton.staging import Staging
-from specla.errors import CapacityError, OptionError
+from specla.errors import OptionError
 
 
 class TritonBackend(
@@ -58,6 +58,7 @@ class TritonBackend(
 
     name = "triton"
     interpreted = INTERPRETED
+    most_positions = MOST_POSITIONS
 
     def __init__(
         self,
@@ -78,11 +79,7 @@ class TritonBackend(
         self._capture = capture if graphs else None
 
     def kv_pool(self, shape: KvShape) -> KvPool:
-        if shape.context > MOST_POSITIONS:
-            raise CapacityError(
-                f"a context of {shape.context} positions; backend triton has kernels for "
-                f"{MOST_POSITIONS} at most; lower --ctx"
-            )
+        check_positions(shape.context, self)
         return super().kv_pool(shape)
 
     def step_runner(self) -> StepRunner:

@@ -48,7 +48,7 @@ def choose(wanted: str | torch.device | None = None) -> torch.device:
         raise OptionError(f"{_named(wanted)} is no GPU, and backend 'triton' needs one; {_SLOWLY}")
     chosen = torch.device(_usable(wanted).device)
     require_folder()
-    # Triton launches on the thread's current device, wherever the tensors lie
+    # launches look after it themselves; torch's own defaults follow it
     torch.cuda.set_device(chosen)
     return chosen
 

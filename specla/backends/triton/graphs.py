@@ -24,7 +24,7 @@ import torch
 
 from specla.backends.steps import StepRunner
 from specla.backends.triton import launch
-from specla.backends.triton.launch import Launch, launches_to
+from specla.backends.triton.launch import Launch, taken
 from specla.core.lifecycle import Progress
 from specla.core.plan import CommitPlan, StepPlan
 from specla.errors import SpeclaError
@@ -103,8 +103,7 @@ class GraphSteps(StepRunner):
             inner(asked)
 
         inner = launch.taker()
-        with launches_to(first):
-            result = calls()
+        result = taken(first, calls)
         self._progress = Progress.DONE
         return result
 
@@ -112,8 +111,7 @@ class GraphSteps(StepRunner):
         """Compile the kernels."""
         key = (key, *_layout(plan))
         if key not in self._compiled:
-            with launches_to(launch.compile_only):
-                calls()
+            taken(launch.compile_only, calls)
             self._compiled.add(key)
 
 
@@ -131,8 +129,8 @@ def _no_collection() -> Iterator[None]:
     """A graph that were freed by Python's collector would wait for the device, which a capture
     doesn't survive."""
     enabled = gc.isenabled()
-    gc.disable()
     try:
+        gc.disable()
         yield
     finally:
         if enabled:
@@ -162,13 +160,14 @@ class TorchCapture:
             launch.on_device(asked)
 
         torch.cuda.synchronize(self._device)
-        if not self._graphs:
-            # torch refuses a pool whose last graph is gone
-            self._pool = torch.cuda.graph_pool_handle()
-        graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.stream(self._stream), launches_to(keep), _no_collection():
-                result = self._captured(graph, calls)
+            with _no_collection(), torch.cuda.stream(self._stream):
+                if not self._graphs:
+                    # torch refuses a pool whose last graph is gone
+                    self._pool = torch.cuda.graph_pool_handle()
+                graph = torch.cuda.CUDAGraph()
+                result = taken(keep, lambda: self._captured(graph, calls))
+                self._graphs.add(graph)
         except BaseException as error:
             # a pool in which no capture came to its end is of no use either
             self._graphs.clear()
@@ -179,13 +178,12 @@ class TorchCapture:
                 f"a step can't be captured as a graph ({str(error).splitlines()[0]}); "
                 f"run kernel by kernel with SPECLA_TRITON_GRAPHS=0"
             ) from error
-        self._graphs.add(graph)
         return Graph(graph.replay, result, tuple(memory.values()))
 
     def _captured(self, graph: Any, calls: Callable[[], Any]) -> Any:
         # other threads may use the device meanwhile
-        graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
         try:
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             result = calls()
         except BaseException:
             with suppress(RuntimeError):  # what it says of the capture is a consequence

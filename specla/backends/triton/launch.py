@@ -10,9 +10,9 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from specla.errors import OptionError
 
@@ -35,6 +35,7 @@ class Launch:
 
 
 Runner = Callable[[Launch], None]
+Result = TypeVar("Result")
 
 _taker: ContextVar[Runner | None] = ContextVar("taker", default=None)
 
@@ -52,14 +53,28 @@ def launch(
     taker()(asked)
 
 
+def taken(runner: Runner, calls: Callable[[], Result]) -> Result:
+    """What ``calls`` returns; ``runner`` takes all its launches.
+
+    However it ends, by an interrupt at any moment too, the thread's launches go where they went.
+    """
+
+    def inside() -> Result:
+        _taker.set(runner)
+        return calls()
+
+    return copy_context().run(inside)
+
+
 @contextmanager
 def launches_to(runner: Runner) -> Iterator[None]:
-    """``runner`` takes all launches of this thread. Tests run compiled code without a GPU so."""
-    before = _taker.set(runner)
+    """``runner`` takes all launches of this thread, for tests and benchmarks."""
+    before = _taker.get()
     try:
+        _taker.set(runner)
         yield
     finally:
-        _taker.reset(before)
+        _taker.set(before)
 
 
 def taker() -> Runner:
@@ -92,7 +107,8 @@ def _current_device(arguments: tuple[Any, ...]) -> AbstractContextManager[object
 
     if device.index == torch.cuda.current_device():
         return nullcontext()
-    return torch.cuda.device(device)
+    on: AbstractContextManager[object] = torch.cuda.device(device)
+    return on
 
 
 def compile_only(launch: Launch) -> None:
