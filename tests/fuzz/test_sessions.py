@@ -175,3 +175,12 @@ def test_interrupts(verifier: str) -> None:
             Close(0),
         ]
     play(TINY, "numba", operations)
+
+
+def test_an_interrupt_never_strikes_what_looks_on() -> None:
+    """Wherever it strikes while a session is extended: once that is over, nothing is left to
+    strike, least of all the driver's own look at the text."""
+    setup = SessionSetup(pattern="ga", context=24)
+    for at in range(100, 200):
+        trouble = Trouble("interrupt", at)
+        play(setup, "numpy", [Open((3, 1, 4, 1, 5)), Extend(0, (0,) * 8, trouble), Check(0)])

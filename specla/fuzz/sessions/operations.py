@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from specla.core.lifecycle import Phase
 from specla.errors import BrokenSequenceError, CapacityError, LifecycleError
 from specla.fuzz.demand import demand, demand_refusal
+from specla.fuzz.interrupts import uninterrupted
 from specla.fuzz.sessions import generations
 from specla.fuzz.sessions.account import Account
 from specla.fuzz.sessions.adapters import AdapterSpec
@@ -191,15 +192,20 @@ class Extend(SessionOperation):
         except generations.FAILURES as error:
             self._failed(world, account, ids, error)
         else:
-            demand(not account.broken or not ids, "a BROKEN session was extended")
-            demand(prefill.done == len(ids), f"told of {prefill.done} of {len(ids)} tokens")
-            world.settled(account, len(session.tokens) - len(ids))
-            account.tokens += ids
-            account.given += len(ids)
-            account.prefilled += len(ids)
-            account.floor = len(account.tokens)
+            with uninterrupted():  # what looks on is not under test
+                self._extended(world, account, ids)
         finally:
             prefill.fails_at = None
+
+    def _extended(self, world: SessionWorld, account: Account, ids: list[int]) -> None:
+        done = account.prefill.done
+        demand(not account.broken or not ids, "a BROKEN session was extended")
+        demand(done == len(ids), f"told of {done} of {len(ids)} tokens")
+        world.settled(account, len(account.session.tokens) - len(ids))
+        account.tokens += ids
+        account.given += len(ids)
+        account.prefilled += len(ids)
+        account.floor = len(account.tokens)
 
     def _failed(
         self, world: SessionWorld, account: Account, ids: list[int], error: BaseException
